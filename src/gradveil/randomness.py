@@ -1,0 +1,42 @@
+"""Random streams that depend on names, never on the order of calls.
+
+Two needs, two functions: `generator` seeds a `torch.Generator` for a named purpose, `hashed_uniform` draws one number per image from
+the image's own index, so that batch size, worker count and interruptions cannot change a draw.
+"""
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+
+def derive_seed(seed: int, *path: str | int) -> int:
+    """A 63-bit seed for the stream called `path` under `seed`."""
+    digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def generator(seed: int, *path: str | int) -> torch.Generator:
+    """A CPU generator for the stream called `path` under `seed`."""
+    return torch.Generator().manual_seed(derive_seed(seed, *path))
+
+
+def hashed_uniform(indices: Tensor, seed: int, *path: str | int) -> Tensor:
+    """One float64 in [0, 1) per entry of `indices`, a pure function of (entry, seed, path).
+
+    Counter-based (the finaliser of splitmix64 over a keyed counter), hence the same on every device and for every batching.
+    """
+    z = indices.to(torch.int64) * _signed(0x9E3779B97F4A7C15) + derive_seed(seed, *path)
+    z = (z ^ _shift(z, 30)) * _signed(0xBF58476D1CE4E5B9)
+    z = (z ^ _shift(z, 27)) * _signed(0x94D049BB133111EB)
+    z = z ^ _shift(z, 31)
+    return _shift(z, 11).to(torch.float64) * 2.0**-53
+
+
+def _signed(constant: int) -> int:
+    return constant - 2**64 if constant >= 2**63 else constant
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    # int64 shifts are arithmetic: mask off the copies of the sign bit.
+    return (z >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,0 +1,87 @@
+"""The nouns every other module speaks of."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradveil.errors import GradveilError
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Labelled private images in memory: `images` uint8 (N, C, H, W), `labels` int64 (N,), `classes` their names."""
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] not in (1, 3):
+            raise GradveilError(
+                f"images must be uint8 (N, 1 or 3, H, W), got {self.images.dtype} {tuple(self.images.shape)}"
+            )
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            raise GradveilError(
+                f"labels must be int64 ({len(self.images)},), got {self.labels.dtype} {tuple(self.labels.shape)}"
+            )
+        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            raise GradveilError(
+                f"labels must lie in 0..{len(self.classes) - 1} for {len(self.classes)} classes, "
+                f"got {int(self.labels.min())}..{int(self.labels.max())}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.images[index], int(self.labels[index])
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        _, channels, height, width = self.images.shape
+        return channels, height, width
+
+    def take(self, indices: Sequence[int] | Tensor) -> "ImageSet":
+        """The images at `indices`, in that order."""
+        chosen = torch.as_tensor(indices, dtype=torch.int64)
+        return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named pair of training and test images with the same classes and shape."""
+
+    name: str
+    train: ImageSet
+    test: ImageSet
+
+    def __post_init__(self) -> None:
+        if self.train.image_shape != self.test.image_shape or self.train.classes != self.test.classes:
+            raise GradveilError(
+                f"{self.name}: training and test images differ: {self.train.image_shape} with {len(self.train.classes)} classes "
+                f"against {self.test.image_shape} with {len(self.test.classes)}"
+            )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one client computes its gradient on: `images` float (B, C, H, W) in [0, 1] and `labels` int64 (B,)."""
+
+    images: Tensor
+    labels: Tensor
+
+
+# A client's shared gradient: one tensor per model parameter, by parameter name, in the model's order.
+Gradients = dict[str, Tensor]
+
+
+def to_unit(images: Tensor) -> Tensor:
+    """uint8 pixels to floats in [0, 1]."""
+    return images.to(torch.float32) / 255
+
+
+def to_bytes(images: Tensor) -> Tensor:
+    """Floats in [0, 1] to uint8 pixels, clipped and rounded."""
+    return (images.detach().clamp(0, 1) * 255).round().to(torch.uint8)
