@@ -1,0 +1,28 @@
+"""Names to images: `load("cifar10[:10%]")`.
+
+What a name may be is in `names`, what names there are in `catalogue`, where files are looked for in `places`.
+"""
+
+from gradveil.datasets.catalogue import DATASETS
+from gradveil.datasets.entries import Archive, Entry
+from gradveil.datasets.listing import Row, listing
+from gradveil.datasets.loading import load
+from gradveil.datasets.samples import Samples, dataset_from_samples, from_samples
+from gradveil.datasets.statistics import channel_statistics
+from gradveil.progress import Progress, bar, silent
+
+__all__ = [
+    "DATASETS",
+    "Archive",
+    "Entry",
+    "Progress",
+    "Row",
+    "Samples",
+    "bar",
+    "channel_statistics",
+    "dataset_from_samples",
+    "from_samples",
+    "listing",
+    "load",
+    "silent",
+]
