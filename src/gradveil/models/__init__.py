@@ -1,0 +1,150 @@
+"""Image classifiers by name.
+
+Every model takes floats in [0, 1] of shape (B, C, H, W) and returns logits (B, classes); normalisation is its first layer.
+"""
+
+import importlib
+import re
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.errors import GradveilError
+from gradveil.models.plain import MLP, ConvNet, LeNet
+from gradveil.models.resnet import BasicBlock, Bottleneck, ResNet
+from gradveil.names import unknown
+from gradveil.randomness import derive_seed
+
+ImageShape = tuple[int, int, int]
+# (image_shape, classes, width=...) -> logits network; `width` is whatever number the name ends in.
+Architecture = Callable[..., nn.Module]
+
+
+def _cifar_resnet(image_shape: ImageShape, classes: int, *, depth: int, width: int) -> ResNet:
+    return ResNet(image_shape, classes, block=BasicBlock, depths=[(depth - 2) // 6] * 3, width=16 * width)
+
+
+# Name -> (architecture, default width). `resnet20-4` is four times as wide as `resnet20`; elsewhere the number is the width itself.
+MODELS: dict[str, tuple[Architecture, int]] = {
+    "resnet20": (partial(_cifar_resnet, depth=20), 1),
+    "resnet32": (partial(_cifar_resnet, depth=32), 1),
+    "resnet56": (partial(_cifar_resnet, depth=56), 1),
+    "resnet110": (partial(_cifar_resnet, depth=110), 1),
+    "resnet18": (partial(ResNet, block=BasicBlock, depths=(2, 2, 2, 2)), 64),
+    "resnet152": (partial(ResNet, block=Bottleneck, depths=(3, 8, 36, 3)), 64),
+    "convnet": (partial(ConvNet, convolutions=8), 64),
+    "convnet9": (partial(ConvNet, convolutions=9), 64),
+    "lenet": (LeNet, 12),
+    "mlp": (MLP, 1024),
+}
+
+
+class Normalize(nn.Module):
+    """Subtract the channel means and divide by the channel deviations of the training images."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+def build(
+    name: str,
+    image_shape: ImageShape,
+    classes: int,
+    *,
+    seed: int = 0,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Module:
+    """An untrained model called `name`, e.g. `resnet20-4`, `convnet-16` or your own `package.module:function`.
+
+    Your own function is called as `function(image_shape, classes)` and returns a module that takes images in [0, 1].
+    The same seed gives the same weights.
+    """
+    if ":" in name:
+        architecture: Callable[[ImageShape, int], nn.Module] = _own_architecture(name)
+    else:
+        architecture = _named_architecture(name)
+    with _seeded(derive_seed(seed, "weights", name)):
+        try:
+            network = architecture(image_shape, classes)
+        except (RuntimeError, ZeroDivisionError, ValueError, TypeError) as error:
+            raise GradveilError(f"model {name!r} cannot be built for images {image_shape}: {error}") from error
+    if ":" in name:
+        if not isinstance(network, nn.Module):
+            raise GradveilError(f"model {name!r} returned {type(network).__name__}, a torch.nn.Module would do")
+        return network
+    if min(image_shape[1:]) < 9 and isinstance(network, ConvNet):
+        raise GradveilError(f"model {name!r} needs images of at least 9x9 pixels, got {image_shape[1]}x{image_shape[2]}")
+    normalize = Normalize(mean or [0.5] * image_shape[0], std or [0.25] * image_shape[0])
+    return nn.Sequential(OrderedDict(normalize=normalize, net=network))
+
+
+def normalization(model: nn.Module, channels: int) -> Normalize:
+    """The model's own normalisation layer, or a plausible one for a model without."""
+    for module in model.modules():
+        if isinstance(module, Normalize):
+            return module
+    return Normalize([0.5] * channels, [0.25] * channels)
+
+
+def parameter_count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _named_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
+    match = re.fullmatch(r"([a-z]+\d*)(?:-(\d{1,5}))?", name)
+    if match is None or match[1] not in MODELS:
+        raise unknown(name, MODELS, "model", more=", each with an optional -WIDTH, or package.module:function")
+    architecture, width = MODELS[match[1]]
+    if match[2] is not None:
+        width = int(match[2])
+    if not 1 <= width <= 8192:
+        raise GradveilError(f"model {name!r}: width must be 1 to 8192, got {width}")
+    return partial(architecture, width=width)
+
+
+def _own_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
+    module_name, _, function_name = name.partition(":")
+    try:
+        with _importable_from_here():
+            module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise GradveilError(f"model {name!r}: cannot import {module_name!r} ({error}); package.module:function would do") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise GradveilError(f"model {name!r}: {module_name!r} has no function {function_name!r}")
+    checked: Callable[[ImageShape, int], nn.Module] = function
+    return checked
+
+
+@contextmanager
+def _importable_from_here() -> Iterator[None]:
+    # A console script does not have the working directory on its path, yet that is where a user's own model lives.
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    # torch.nn draws initial weights from the global stream only; borrow it and put it back.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

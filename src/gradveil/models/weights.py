@@ -1,0 +1,116 @@
+"""Model weights in safetensors files that say what they are."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from gradveil.errors import GradveilError
+from gradveil.files import writing
+from gradveil.models import build
+
+FORMAT = "gradveil-weights-1"
+LARGEST_FILE = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """What a weights file holds: enough to build the model again and to know where it came from."""
+
+    model: str
+    image_shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    dataset: str
+    seed: int
+    epochs: float
+    accuracy: float | None
+    policy: str | None
+    gradveil: str
+
+
+def save_weights(path: Path, model: nn.Module, card: ModelCard) -> None:
+    """Write the model's parameters and buffers with its card; the file appears whole or not at all."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    # One entry only: safetensors writes several in random order, and equal weights should be equal files.
+    metadata = {FORMAT: json.dumps(asdict(card), sort_keys=True)}
+    with writing(path) as temporary:
+        temporary.write_bytes(save(tensors, metadata=metadata))
+
+
+def read_card(path: Path) -> ModelCard:
+    """The card of a weights file, checked field by field: the file may come from anyone."""
+    _check_file(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise GradveilError(f"{path}: not a readable safetensors file ({error})") from error
+    if FORMAT not in metadata:
+        raise GradveilError(f"{path}: has no card of format {FORMAT}; files written by gradveil train have one")
+    try:
+        raw = json.loads(metadata[FORMAT])
+        if set(raw) != {field.name for field in fields(ModelCard)}:
+            raise ValueError("fields differ")
+        channels, height, width = (int(side) for side in raw["image_shape"])
+        return ModelCard(
+            model=str(raw["model"]),
+            image_shape=(channels, height, width),
+            classes=tuple(str(name) for name in raw["classes"]),
+            dataset=str(raw["dataset"]),
+            seed=int(raw["seed"]),
+            epochs=float(raw["epochs"]),
+            accuracy=None if raw["accuracy"] is None else float(raw["accuracy"]),
+            policy=None if raw["policy"] is None else str(raw["policy"]),
+            gradveil=str(raw["gradveil"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise GradveilError(f"{path}: its model card is damaged ({error})") from error
+
+
+def load_model(path: Path, *, model: str | None = None) -> tuple[nn.Module, ModelCard]:
+    """Build the model a weights file describes and fill in its weights.
+
+    A card that names a function of somebody's own code is never followed: pass that name as `model` to say you trust it.
+    """
+    card = read_card(path)
+    if ":" in card.model and model != card.model:
+        raise GradveilError(f"{path}: made with the model {card.model!r}; pass --model {card.model} to run that code")
+    network = build(model or card.model, card.image_shape, len(card.classes))
+    load_state(network, path)
+    return network, card
+
+
+def load_state(network: nn.Module, path: Path) -> None:
+    """Fill `network` with the tensors of any safetensors file whose names and shapes fit."""
+    _check_file(path)
+    expected = network.state_dict()
+    state: dict[str, torch.Tensor] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = set(file.keys())
+            if names != set(expected):
+                odd = sorted(names ^ set(expected))[0]
+                where = "missing from" if odd in expected else "not expected in"
+                raise GradveilError(f"{path}: does not fit the model: {odd!r} is {where} the file")
+            for name, tensor in expected.items():
+                shape = tuple(file.get_slice(name).get_shape())
+                if shape != tuple(tensor.shape):
+                    raise GradveilError(f"{path}: does not fit the model: {name!r} is {shape}, expected {tuple(tensor.shape)}")
+                state[name] = file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise GradveilError(f"{path}: not a readable safetensors file ({error})") from error
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise GradveilError(f"{path}: {name!r} holds NaN or infinite values; finite weights would do")
+    network.load_state_dict(state)
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise GradveilError(f"{path}: no such weights file; gradveil train makes one")
+    if path.stat().st_size > LARGEST_FILE:
+        raise GradveilError(f"{path}: {path.stat().st_size / 2**30:.1f} GiB, at most {LARGEST_FILE // 2**30} GiB would do")

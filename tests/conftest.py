@@ -1,0 +1,24 @@
+import pytest
+import torch
+
+from gradveil.datasets import channel_statistics, load
+from gradveil.models import build
+from gradveil.types import Dataset
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    """Two threads per test only get in each other's way on two cores, and change the last digits of sums."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def fashion() -> Dataset:
+    return load("fashion-mnist-tenth")
+
+
+@pytest.fixture(scope="session")
+def small_net(fashion: Dataset) -> torch.nn.Module:
+    """An untrained convnet-4: real layers, quick gradients."""
+    mean, std = channel_statistics(fashion.train.images)
+    return build("convnet-4", fashion.train.image_shape, 10, seed=0, mean=mean, std=std).eval()

@@ -1,0 +1,119 @@
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from gradveil.errors import GradveilError
+from gradveil.models import MODELS, build, parameter_count
+from gradveil.models.weights import ModelCard, load_model, load_state, read_card, save_weights
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("resnet20-4", 4_350_884), ("convnet", 3_112_420), ("convnet9", 3_703_012), ("resnet20", 278_324), ("lenet", 85_036)],
+)
+def test_published_parameter_counts(name: str, count: int) -> None:
+    assert parameter_count(build(name, (3, 32, 32), 100)) == count
+
+
+@pytest.mark.parametrize("size", [28, 32, 64])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_takes_every_size(name: str, channels: int, size: int) -> None:
+    model = build(f"{name}-2", (channels, size, size), 7).eval()
+    with torch.no_grad():
+        assert model(torch.rand(2, channels, size, size)).shape == (2, 7)
+
+
+def test_large_images_are_reduced_first() -> None:
+    with torch.no_grad():
+        assert build("resnet18-4", (3, 224, 224), 5).eval()(torch.rand(1, 3, 224, 224)).shape == (1, 5)
+
+
+def test_the_seed_decides_the_weights_and_the_global_stream_is_left_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    states = [build("lenet", (1, 28, 28), 10, seed=seed).state_dict() for seed in (0, 0, 1)]
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not torch.equal(states[0]["net.classify.weight"], states[2]["net.classify.weight"])
+
+
+def test_normalisation_is_the_first_layer() -> None:
+    model = build("lenet", (1, 28, 28), 10, mean=[0.3], std=[0.2]).eval()
+    plain = build("lenet", (1, 28, 28), 10, mean=[0.0], std=[1.0]).eval()
+    images = torch.rand(2, 1, 28, 28)
+    with torch.no_grad():
+        torch.testing.assert_close(model(images), plain((images - 0.3) / 0.2))
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("resnet21", "resnet20"),
+        ("convnet-0", "width"),
+        ("convnet-x", "known"),
+        ("no.such:thing", "cannot import"),
+        ("math:nothing", "no function"),
+        ("math:sqrt", "cannot be built"),
+    ],
+)
+def test_bad_names_say_what_would_do(name: str, hint: str) -> None:
+    with pytest.raises(GradveilError, match=hint) as error:
+        build(name, (1, 28, 28), 10)
+    assert "\n" not in str(error.value)
+
+
+def test_own_model_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_nets.py").write_text(
+        "from torch import nn\n"
+        "def build(image_shape, classes):\n"
+        "    c, h, w = image_shape\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(c * h * w, classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    model = build("my_nets:build", (3, 8, 8), 4)
+    assert model(torch.rand(2, 3, 8, 8)).shape == (2, 4)
+
+
+CARD = ModelCard("lenet", (1, 28, 28), tuple("abc"), "fashion-mnist", 3, 2.0, 0.5, None, "0.1.0")
+
+
+def test_weights_come_back_with_their_card(tmp_path: Path) -> None:
+    model = build("lenet", (1, 28, 28), 3, seed=5, mean=[0.3], std=[0.4])
+    save_weights(tmp_path / "w.safetensors", model, CARD)
+    loaded, card = load_model(tmp_path / "w.safetensors")
+    assert card == CARD
+    assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_foreign_and_damaged_weights_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    model = build("lenet", (1, 28, 28), 3)
+    save_weights(path, model, CARD)
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:100], whole[:-10], b"\xff" * 1000):
+        path.write_bytes(damaged)
+        with pytest.raises(GradveilError, match="safetensors"):
+            load_model(path)
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(GradveilError, match="no card"):
+        read_card(path)
+    with pytest.raises(GradveilError, match="does not fit"):
+        load_state(model, path)
+    state = model.state_dict()
+    save_file(state | {"net.classify.bias": torch.full((3,), torch.nan)}, path)
+    with pytest.raises(GradveilError, match="NaN"):
+        load_state(model, path)
+    with pytest.raises(GradveilError, match="no such"):
+        load_model(tmp_path / "none")
+
+
+def test_a_card_cannot_make_us_run_code(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    card = ModelCard("os:system", (1, 28, 28), tuple("abc"), "x", 0, 0.0, None, None, "0.1.0")
+    save_weights(path, build("lenet", (1, 28, 28), 3), card)
+    with pytest.raises(GradveilError, match="pass --model os:system"):
+        load_model(path)
