@@ -1,0 +1,47 @@
+"""gradveil: image transformations that keep shared gradients from giving training images away, found and honestly tested.
+
+The names below load on first use, so that `import gradveil` and `gradveil --help` stay quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from gradveil.errors import GradveilError
+from gradveil.version import __version__
+
+if TYPE_CHECKING:
+    from gradveil.attacks import ATTACKS as ATTACKS
+    from gradveil.attacks import attack_named as attack_named
+    from gradveil.client import share as share
+    from gradveil.datasets import DATASETS as DATASETS
+    from gradveil.datasets import load as load
+    from gradveil.metrics import gain as gain
+    from gradveil.metrics import psnr as psnr
+    from gradveil.models import MODELS as MODELS
+    from gradveil.models import build as build
+    from gradveil.transforms import LIBRARY as LIBRARY
+    from gradveil.transforms import Policy as Policy
+    from gradveil.types import Batch as Batch
+
+_HOMES = {
+    "ATTACKS": "gradveil.attacks",
+    "Batch": "gradveil.types",
+    "DATASETS": "gradveil.datasets",
+    "LIBRARY": "gradveil.transforms",
+    "MODELS": "gradveil.models",
+    "Policy": "gradveil.transforms",
+    "attack_named": "gradveil.attacks",
+    "build": "gradveil.models",
+    "gain": "gradveil.metrics",
+    "load": "gradveil.datasets",
+    "psnr": "gradveil.metrics",
+    "share": "gradveil.client",
+}
+
+__all__ = [*_HOMES, "GradveilError", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'gradveil' has no attribute {name!r}")

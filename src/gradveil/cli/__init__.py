@@ -1,0 +1,57 @@
+"""The command line: names become objects here, and nowhere else."""
+
+import sys
+
+import click
+import typer
+
+from gradveil.cli import attack, data, demo, report, score, search, train
+from gradveil.errors import GradveilError
+
+app = typer.Typer(
+    name="gradveil",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="""Find, apply and honestly test image transformations that keep shared gradients from giving training images away.
+
+    Start with **gradveil demo**: it needs no data and ends with a page to look at.
+
+    A typical way through:
+
+        gradveil train  --dataset fashion-mnist-tenth --model convnet-16 --semi
+        gradveil search --weights runs/train/.../last.safetensors --budget 100
+        gradveil attack --model convnet-16 --defense 3-1-7 --indices 0:4
+        gradveil report runs/attack
+    """,
+)
+app.command()(demo.demo)
+app.command()(data.data)
+app.command()(train.train)
+app.command()(score.score)
+app.command()(search.search)
+app.command()(attack.attack)
+app.command()(report.report)
+
+
+def main() -> None:
+    """Run the command line; whatever a user can mend is one line on standard error and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except GradveilError as error:
+        _fail(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        _fail(error.format_message())
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _fail("stopped; run the same command again to go on", code=130)
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int = 2) -> None:
+    typer.echo(f"gradveil: {' '.join(message.split())}", err=True)
+    sys.exit(code)

@@ -1,0 +1,56 @@
+"""The network a command works on: from a weights file, or untrained by name."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gradveil.types import Dataset
+
+ModelOption = Annotated[
+    str | None, typer.Option("--model", help="Model name, or package.module:function; default: what --weights says.")
+]
+WeightsOption = Annotated[
+    Path | None, typer.Option("--weights", help="safetensors file from `gradveil train`; without it the model is untrained.")
+]
+DEFAULT_MODEL = "convnet-16"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model with the words that describe it in records."""
+
+    module: "nn.Module"
+    name: str
+    stage: str
+
+
+def open_network(model: str | None, weights: Path | None, dataset: "Dataset", seed: int) -> Network:
+    """The model in `weights`, else a fresh one called `model`; either must fit the dataset."""
+    from gradveil.errors import GradveilError
+    from gradveil.models.weights import load_model
+
+    if weights is None:
+        name = model or DEFAULT_MODEL
+        return Network(untrained(name, dataset, seed), name, "untrained")
+    module, card = load_model(weights, model=model)
+    expected = (dataset.train.image_shape, len(dataset.train.classes))
+    if (card.image_shape, len(card.classes)) != expected:
+        raise GradveilError(
+            f"{weights} is for images {card.image_shape} in {len(card.classes)} classes, "
+            f"{dataset.name} has {expected[0]} in {expected[1]}"
+        )
+    return Network(module, card.model, f"trained for {card.epochs:g} epochs")
+
+
+def untrained(name: str, dataset: "Dataset", seed: int) -> "nn.Module":
+    """A fresh model for the dataset, normalised with the statistics of its training images."""
+    from gradveil.datasets import channel_statistics
+    from gradveil.models import build
+
+    mean, std = channel_statistics(dataset.train.images)
+    return build(name, dataset.train.image_shape, len(dataset.train.classes), seed=seed, mean=mean, std=std)

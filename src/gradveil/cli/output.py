@@ -1,0 +1,38 @@
+"""What commands print: one JSON document on standard output with --json, prose on standard error, errors in one line."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else there.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Same seed, same result.", min=0, max=2**31 - 1)]
+WorkersOption = Annotated[
+    int, typer.Option("--workers", help="Processes, one thread each; the result does not depend on it.", min=1)
+]
+DEFAULT_WORKERS = os.cpu_count() or 1
+
+
+def say(text: str) -> None:
+    """Prose for people, on standard error."""
+    typer.echo(text, err=True)
+
+
+def emit(document: object) -> None:
+    """The one JSON document of a command."""
+    typer.echo(json.dumps(document, indent=1, allow_nan=False))
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table for people, on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(title=title, title_justify="left")
+    for number, column in enumerate(columns):
+        shown.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    Console().print(shown)

@@ -1,0 +1,89 @@
+"""`gradveil train`: a classifier with the papers' recipe."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
+from gradveil.cli.output import JsonOption, SeedOption, emit, say
+
+ModelOption = Annotated[
+    str, typer.Option("--model", help="resnet20-4, resnet20, convnet-16, lenet, ... or your package.module:function.")
+]
+
+
+def train(
+    dataset: DatasetOption = EMBEDDED,
+    model: ModelOption = "resnet20",
+    epochs: Annotated[int | None, typer.Option(help="Default 60; 50 with --semi.")] = None,
+    batch_size: Annotated[int, typer.Option()] = 128,
+    lr: Annotated[float, typer.Option(help="Learning rate; drops tenfold at 3/8, 5/8 and 7/8.")] = 0.1,
+    policy: Annotated[str | None, typer.Option(help="Train on images transformed by this policy.")] = None,
+    semi: Annotated[bool, typer.Option("--semi", help="The search's model: a tenth of the images, 50 epochs.")] = False,
+    halve_loss: Annotated[
+        bool, typer.Option("--halve-loss", help="Repeat a slip of the published code, for exact replication.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder; default runs/train/DATASET-MODEL-...")] = None,
+    workers: Annotated[int, typer.Option(help="Loader processes.", min=0)] = 0,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard logs.")] = False,
+    data_dir: DataDirOption = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Train a classifier; killed and started again, it goes on and ends with the same weights.
+
+    Examples:
+
+        gradveil train --dataset fashion-mnist-tenth --model resnet20
+        gradveil train --model convnet-16 --semi
+        gradveil train --model resnet20 --policy 3-1-7+43-18-18 --epochs 12
+    """
+    from gradveil import datasets
+    from gradveil.progress import bar
+    from gradveil.training import SEMI, SEMI_SHARE, Recipe
+    from gradveil.training import train as run
+    from gradveil.transforms import Policy
+
+    chosen = None if policy is None else Policy.parse(policy)
+    if semi and "[" not in dataset:
+        dataset += SEMI_SHARE
+    length = epochs if epochs is not None else (SEMI if semi else Recipe()).epochs
+    recipe = Recipe(epochs=length, batch_size=batch_size, lr=lr, halve_loss=halve_loss)
+    folder = out or Path("runs/train") / _folder_name(dataset, model, f"{length}epochs", policy, f"seed{seed}")
+    loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
+    trained = run(
+        loaded,
+        model,
+        folder,
+        recipe=recipe,
+        policy=chosen,
+        seed=seed,
+        workers=workers,
+        tensorboard=tensorboard,
+        progress=bar,
+    )
+    if json:
+        emit(
+            {
+                "accuracy": trained.accuracy,
+                "accuracy_se": trained.accuracy_se,
+                "best_accuracy": trained.best_accuracy,
+                "test_images": trained.test_images,
+                "epochs": trained.epochs,
+                "weights": str(trained.weights),
+                "best_weights": str(trained.best_weights),
+                "dataset": dataset,
+                "model": model,
+                "policy": policy,
+                "seed": seed,
+            }
+        )
+    else:
+        say(f"test accuracy {trained.accuracy:.2%} ± {trained.accuracy_se:.2%} (n={trained.test_images} images, 1 seed)")
+        say(f"weights: {trained.weights}")
+
+
+def _folder_name(*parts: str | None) -> str:
+    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", "-".join(part for part in parts if part))

@@ -1,0 +1,102 @@
+"""The main job at small size, on the embedded images: train, search, attack, report."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gradveil.datasets import channel_statistics, load
+from gradveil.leakage import measure
+from gradveil.models import build
+from gradveil.models.weights import load_model
+from gradveil.progress import Progress, silent
+from gradveil.records import UNDEFENDED, Record, Scenario
+from gradveil.report import RunNotes, write_report
+from gradveil.scores import Scorer
+from gradveil.search import search
+from gradveil.training import SEMI_SHARE, Recipe, train
+
+DATASET = "fashion-mnist-tenth"
+SEARCHED_MODEL = "convnet-16"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything the demo does."""
+
+    epochs: int = 4
+    policies: int = 16
+    score_images: int = 8
+    images: int = 6
+    iterations: int = 200
+    dlg_images: int = 3
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo found: the policy, every record, and the page."""
+
+    policy: str
+    semi_accuracy: float
+    records: tuple[Record, ...]
+    page: Path
+
+
+def run_demo(
+    folder: Path,
+    *,
+    size: Size | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Progress = silent,
+    say: Callable[[str], None] = lambda text: None,
+) -> DemoResult:
+    """Search a policy and attack two networks with and without it; everything finished before is reused."""
+    size = size or Size()
+    dataset = load(DATASET, seed=seed)
+    shape, classes = dataset.train.image_shape, len(dataset.train.classes)
+    mean, std = channel_statistics(dataset.train.images)
+
+    say(f"1/4 training {SEARCHED_MODEL} on a tenth of {DATASET} for {size.epochs} epochs: the model the search looks at")
+    tenth = load(DATASET + SEMI_SHARE, seed=seed)
+    # Every fourth test image is enough to see that the model has learned something.
+    tenth = replace(tenth, test=tenth.test.take(range(0, len(tenth.test), 4)))
+    # With so few images the published batch of 128 and rate of 0.1 would leave the model untrained.
+    recipe = Recipe(epochs=size.epochs, batch_size=16, lr=0.02)
+    semi = train(tenth, SEARCHED_MODEL, folder / "semi", recipe=recipe, seed=seed, progress=progress)
+    trained, _ = load_model(semi.weights)
+    fresh = build(SEARCHED_MODEL, shape, classes, seed=seed, mean=mean, std=std)
+
+    say(f"2/4 scoring {size.policies} random policies on {size.score_images} images each")
+    scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=2, definition="paper", seed=seed)
+    found = search(
+        scorer, folder / "study.sqlite3", budget=size.policies, keep=5, workers=workers, progress=progress
+    )
+    policy = str(found.best[0].policy)
+
+    records: list[Record] = []
+    lenet = build("lenet", shape, classes, seed=seed, mean=mean, std=std)
+    plans = [
+        ("3/4", "lenet", lenet, "dlg", None, size.dlg_images),
+        ("4/4", SEARCHED_MODEL, fresh, "adam+cosine", size.iterations, size.images),
+    ]
+    for number, model, network, attack, iterations, images in plans:
+        say(f"{number} {attack} on untrained {model}: {images} private images, without a defense and behind {policy}")
+        for defense in (UNDEFENDED, policy):
+            scenario = Scenario(DATASET, model, "untrained", defense, attack, iterations, seed)
+            records += measure(
+                scenario, network, dataset.test, list(range(images)), folder, workers=workers, progress=progress
+            )
+
+    RunNotes(
+        title="What your gradients give away, and what a searched policy changes",
+        commands=(f"gradveil demo --seed {seed}",),
+        remarks=(
+            f"A participant shares the gradient of one private image. The policy was searched on {SEARCHED_MODEL}, semi-trained for "
+            f"{size.epochs} epochs on a tenth of {DATASET} ({semi.accuracy:.0%} of {semi.test_images} test images right), and then tested on untrained networks, where "
+            "attacks are strongest.",
+            "This is the small demonstration: few images, one seed, attackers who do not use their knowledge of the policy. The cost of the "
+            "policy in accuracy is not measured here; S_acc below is only a prediction of it.",
+        ),
+        search=found.summary(),
+    ).save(folder)
+    return DemoResult(policy, semi.accuracy, tuple(records), write_report(folder))

@@ -1,0 +1,100 @@
+"""One self-contained HTML page from a run folder."""
+
+import json
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import torch
+
+from gradveil.errors import GradveilError
+from gradveil.files import write_json, write_text
+from gradveil.records import UNDEFENDED
+from gradveil.report.groups import grouped
+from gradveil.report.words import decibels, verdicts
+from gradveil.store import read_records
+from gradveil.transforms import Policy
+from gradveil.version import __version__
+
+
+@dataclass(frozen=True)
+class RunNotes:
+    """What a run says of itself besides its records: a title, the commands that repeat it, and remarks for the reader."""
+
+    title: str
+    commands: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    search: dict[str, Any] | None = field(default=None)
+
+    def save(self, folder: Path) -> None:
+        write_json(
+            folder / "run.json",
+            {
+                "title": self.title,
+                "commands": self.commands,
+                "remarks": self.remarks,
+                "search": self.search,
+            },
+        )
+
+
+def write_report(folder: Path) -> Path:
+    """Render the records of `folder` into `folder/report.html`; what cannot be read is named on the page."""
+    if not folder.is_dir():
+        raise GradveilError(f"{folder}: no such run folder; gradveil attack and gradveil demo make one")
+    records, problems = read_records(folder)
+    if not records:
+        more = f" ({problems[0]})" if problems else ""
+        raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
+    notes, note_problems = _read_notes(folder)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("gradveil.report"), autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["decibels"] = decibels
+    environment.globals["in_words"] = _in_words
+    html = environment.get_template("page.html.j2").render(
+        notes=notes,
+        groups=[(group, verdicts(group)) for group in grouped(records)],
+        problems=problems + note_problems,
+        knowledge=_shared_knowledge([record.knowledge for record in records]),
+        undefended=UNDEFENDED,
+        versions={"gradveil": __version__, "torch": torch.__version__, "Python": platform.python_version()},
+        seeds=sorted({record.scenario.seed for record in records}),
+    )
+    path = folder / "report.html"
+    write_text(path, html)
+    return path
+
+
+def _in_words(defense: str) -> str:
+    if defense == UNDEFENDED:
+        return "the image as it is"
+    return " — or: ".join(Policy.parse(defense).describe())
+
+
+def _shared_knowledge(all_knowledge: list[dict[str, str]]) -> dict[str, str]:
+    merged: dict[str, list[str]] = {}
+    for knowledge in all_knowledge:
+        for name, value in knowledge.items():
+            if value not in merged.setdefault(name, []):
+                merged[name].append(value)
+    return {name: "; ".join(values) for name, values in merged.items()}
+
+
+def _read_notes(folder: Path) -> tuple[RunNotes, list[str]]:
+    path = folder / "run.json"
+    plain = RunNotes(title=f"Run {folder.name}", commands=(f"gradveil report {folder}",))
+    if not path.is_file():
+        return plain, []
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return RunNotes(
+            title=str(raw["title"]),
+            commands=tuple(str(command) for command in raw["commands"]),
+            remarks=tuple(str(remark) for remark in raw["remarks"]),
+            search=raw["search"],
+        ), []
+    except (ValueError, KeyError, TypeError) as error:
+        return plain, [f"{path}: unreadable ({error})"]

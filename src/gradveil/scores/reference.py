@@ -1,0 +1,108 @@
+"""The published scores, line by line and slow: the oracle of every faster version.
+
+Gao et al. (CVPR 2021) print one definition and their code computes another; both are here by name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.client import share
+from gradveil.errors import GradveilError
+from gradveil.names import lookup
+from gradveil.randomness import generator
+from gradveil.scores.estimate import Estimate
+from gradveil.types import Batch, Gradients
+
+EPS = 1e-5
+
+
+@dataclass(frozen=True)
+class Definition:
+    """How S_pri is computed: cosine per tensor or over the whole gradient, and the points and weights of the area."""
+
+    per_tensor: bool
+    points: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+def riemann(points: int) -> Definition:
+    """The paper's Eq. 5-7: cosine of the flattened gradient, left Riemann sum of `points` points."""
+    return Definition(False, tuple(i / points for i in range(points)), (1 / points,) * points)
+
+
+def trapezoid(intervals: int) -> Definition:
+    """The published code: mean of the tensors' cosines, trapezoid over `intervals` intervals."""
+    ends = {0, intervals}
+    weights = tuple((0.5 if i in ends else 1.0) / intervals for i in range(intervals + 1))
+    return Definition(True, tuple(i / intervals for i in range(intervals + 1)), weights)
+
+
+DEFINITIONS = {"paper": riemann(20), "code": trapezoid(20)}
+
+
+def privacy(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    indices: Sequence[int],
+    *,
+    definition: str = "code",
+    seed: int = 0,
+) -> Estimate:
+    """S_pri: the mean area under GradSim(x'(i), T(x)) for x'(i) = (1 - i) x0 + i T(x); lower is more private.
+
+    `images` float (N, C, H, W) are the transformed ones; x0 is uniform noise that depends on (seed, index) alone, so that
+    policies are compared on the same noise.
+    """
+    how = lookup(DEFINITIONS, definition, "definition of S_pri")
+    areas = []
+    for image, label, index in zip(images, labels, indices, strict=True):
+        noise = torch.rand(image.shape, generator=generator(seed, "noise", index)).to(image.device)
+        target = share(model, Batch(image[None], label[None]))
+        area = 0.0
+        for point, weight in zip(how.points, how.weights, strict=True):
+            between = share(model, Batch(((1 - point) * noise + point * image)[None], label[None]))
+            area += weight * grad_sim(between, target, per_tensor=how.per_tensor)
+        areas.append(area)
+    return Estimate(tuple(areas), evaluations=len(areas) * (1 + len(how.points)))
+
+
+def grad_sim(a: Gradients, b: Gradients, *, per_tensor: bool) -> float:
+    """Cosine of two gradients: of the flattened whole, or the mean of the cosines of the tensors."""
+    if per_tensor:
+        return float(torch.stack([_cosine(a[name].flatten(), b[name].flatten()) for name in b]).mean())
+    return float(_cosine(torch.cat([a[name].flatten() for name in b]), torch.cat([b[name].flatten() for name in b])))
+
+
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    return torch.nn.functional.cosine_similarity(a, b, dim=0)
+
+
+def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, variant: str = "mean") -> Estimate:
+    """S_acc: how differently a randomly initialised model reacts to different images; higher is better.
+
+    Each batch gives one value. J holds a row d(sum of logits)/d(image) per image, s are the eigenvalues of the rows' correlation
+    matrix; the value is -mean(log(s + eps) + 1/(s + eps)) for `mean`. `code` is the published -sum, of the first image of each label.
+    """
+    if variant not in ("mean", "code"):
+        raise GradveilError(f"unknown variant of S_acc {variant!r}; mean or code would do")
+    values = []
+    rows = 0
+    for images, labels in batches:
+        kept = _first_of_each_label(labels) if variant == "code" else torch.arange(len(labels))
+        chosen = images[kept].clone().requires_grad_()
+        (jacobian,) = torch.autograd.grad(model(chosen).sum(), chosen)
+        spectrum = torch.linalg.eigvalsh(torch.corrcoef(jacobian.flatten(1).double())).clamp_min(0)
+        terms = torch.log(spectrum + EPS) + 1 / (spectrum + EPS)
+        values.append(-float(terms.mean() if variant == "mean" else terms.sum()))
+        rows += len(kept)
+    return Estimate(tuple(values), evaluations=rows)
+
+
+def _first_of_each_label(labels: Tensor) -> Tensor:
+    seen: set[int] = set()
+    kept = [i for i, label in enumerate(labels.tolist()) if not (label in seen or seen.add(label))]
+    return torch.tensor(kept)

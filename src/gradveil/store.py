@@ -1,0 +1,70 @@
+"""A folder of attack records, one file each, written whole and never made twice."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from gradveil.errors import GradveilError
+from gradveil.files import write_text
+from gradveil.records import Record, Scenario
+from gradveil.types import ImageSet
+from gradveil.version import __version__
+
+LARGEST_RECORD = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Store:
+    """Records below `folder`, filed under a hash of everything that decides them."""
+
+    folder: Path
+    network: nn.Module
+    images: ImageSet
+
+    def get(self, scenario: Scenario, index: int) -> Record | None:
+        """The record, or None if it was never made or its file is damaged."""
+        try:
+            return read_record(self._path(scenario, index))
+        except GradveilError:
+            return None
+
+    def put(self, record: Record) -> None:
+        write_text(self._path(record.scenario, record.index), record.to_json())
+
+    def _path(self, scenario: Scenario, index: int) -> Path:
+        digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), index], sort_keys=True).encode())
+        digest.update(content_hash([*self.network.state_dict().values(), self.images.images[index]]))
+        return self.folder / "records" / f"{digest.hexdigest()[:32]}.json"
+
+
+def read_record(path: Path) -> Record:
+    if not path.is_file():
+        raise GradveilError(f"{path}: no such record")
+    if path.stat().st_size > LARGEST_RECORD:
+        raise GradveilError(f"{path}: {path.stat().st_size} bytes, a record has at most {LARGEST_RECORD}")
+    try:
+        return Record.from_json(path.read_text(encoding="utf-8"))
+    except (GradveilError, UnicodeDecodeError) as error:
+        raise GradveilError(f"{path}: {error}") from error
+
+
+def read_records(folder: Path) -> tuple[list[Record], list[str]]:
+    """All readable records below `folder` in a stable order, and a line for every file that is none."""
+    records, problems = [], []
+    for path in sorted((folder / "records").glob("*.json")):
+        try:
+            records.append(read_record(path))
+        except GradveilError as error:
+            problems.append(str(error))
+    records.sort(key=lambda record: (record.scenario.setting, record.scenario.defense, record.index))
+    return records, problems
+
+
+def content_hash(tensors: list[Tensor]) -> bytes:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.digest()
