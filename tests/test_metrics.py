@@ -18,7 +18,9 @@ def test_null_is_the_best_constant_colour(fashion: Dataset) -> None:
     null = metrics.null_psnr(truth)
     for shade in torch.linspace(0, 1, 101):
         assert bool((metrics.psnr(torch.full_like(truth, float(shade)), truth) <= null + 1e-4).all())
-    assert null.tolist() == pytest.approx([-10 * math.log10(float(image.var(correction=0))) for image in truth], abs=1e-4)
+    assert null.tolist() == pytest.approx(
+        [-10 * math.log10(float(image.var(correction=0))) for image in truth], abs=1e-4
+    )
 
 
 def test_gain_of_the_null_is_zero() -> None:

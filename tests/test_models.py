@@ -11,7 +11,13 @@ from gradveil.models.weights import ModelCard, load_model, load_state, read_card
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("resnet20-4", 4_350_884), ("convnet", 3_112_420), ("convnet9", 3_703_012), ("resnet20", 278_324), ("lenet", 85_036)],
+    [
+        ("resnet20-4", 4_350_884),
+        ("convnet", 3_112_420),
+        ("convnet9", 3_703_012),
+        ("resnet20", 278_324),
+        ("lenet", 85_036),
+    ],
 )
 def test_published_parameter_counts(name: str, count: int) -> None:
     assert parameter_count(build(name, (3, 32, 32), 100)) == count

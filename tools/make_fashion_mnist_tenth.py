@@ -9,8 +9,6 @@ the official file, hence the files come out the same on every machine (with the 
 any).
 """
 
-# ruff: noqa: T201 - a tool for the command line prints
-
 import argparse
 import lzma
 import sys

@@ -38,7 +38,22 @@ _HOMES = {
     "share": "gradveil.client",
 }
 
-__all__ = [*_HOMES, "GradveilError", "__version__"]
+__all__ = [
+    "ATTACKS",
+    "DATASETS",
+    "LIBRARY",
+    "MODELS",
+    "Batch",
+    "GradveilError",
+    "Policy",
+    "__version__",
+    "attack_named",
+    "build",
+    "gain",
+    "load",
+    "psnr",
+    "share",
+]
 
 
 def __getattr__(name: str) -> object:

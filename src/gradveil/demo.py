@@ -11,6 +11,8 @@ from gradveil.models.weights import load_model
 from gradveil.progress import Progress, silent
 from gradveil.records import UNDEFENDED, Record, Scenario
 from gradveil.report import RunNotes, write_report
+from gradveil.report.grid import write_grid
+from gradveil.report.groups import grouped
 from gradveil.scores import Scorer
 from gradveil.search import search
 from gradveil.training import SEMI_SHARE, Recipe, train
@@ -56,7 +58,9 @@ def run_demo(
     shape, classes = dataset.train.image_shape, len(dataset.train.classes)
     mean, std = channel_statistics(dataset.train.images)
 
-    say(f"1/4 training {SEARCHED_MODEL} on a tenth of {DATASET} for {size.epochs} epochs: the model the search looks at")
+    say(
+        f"1/4 training {SEARCHED_MODEL} on a tenth of {DATASET} for {size.epochs} epochs: the model the search looks at"
+    )
     tenth = load(DATASET + SEMI_SHARE, seed=seed)
     # Every fourth test image is enough to see that the model has learned something.
     tenth = replace(tenth, test=tenth.test.take(range(0, len(tenth.test), 4)))
@@ -68,9 +72,7 @@ def run_demo(
 
     say(f"2/4 scoring {size.policies} random policies on {size.score_images} images each")
     scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=2, definition="paper", seed=seed)
-    found = search(
-        scorer, folder / "study.sqlite3", budget=size.policies, keep=5, workers=workers, progress=progress
-    )
+    found = search(scorer, folder / "study.sqlite3", budget=size.policies, keep=5, workers=workers, progress=progress)
     policy = str(found.best[0].policy)
 
     records: list[Record] = []
@@ -91,12 +93,14 @@ def run_demo(
         title="What your gradients give away, and what a searched policy changes",
         commands=(f"gradveil demo --seed {seed}",),
         remarks=(
-            f"A participant shares the gradient of one private image. The policy was searched on {SEARCHED_MODEL}, semi-trained for "
-            f"{size.epochs} epochs on a tenth of {DATASET} ({semi.accuracy:.0%} of {semi.test_images} test images right), and then tested on untrained networks, where "
-            "attacks are strongest.",
-            "This is the small demonstration: few images, one seed, attackers who do not use their knowledge of the policy. The cost of the "
-            "policy in accuracy is not measured here; S_acc below is only a prediction of it.",
+            "A participant shares the gradient of one private image. The policy was searched on "
+            f"{SEARCHED_MODEL}, semi-trained for {size.epochs} epochs on a tenth of {DATASET} ({semi.accuracy:.0%} of "
+            f"{semi.test_images} test images right), and then tested on untrained networks, where attacks are strongest.",
+            "This is the small demonstration: few images, one seed, attackers who make no use of knowing the policy. What the "
+            "policy costs in accuracy is not measured here; S_acc below is only a prediction of it.",
         ),
         search=found.summary(),
     ).save(folder)
+    for group in grouped(records):
+        write_grid(group, folder / f"{group.model}.png")
     return DemoResult(policy, semi.accuracy, tuple(records), write_report(folder))

@@ -25,11 +25,13 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` in UTF-8."""
     with writing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: object) -> None:
+    """Replace `path` by `value` as JSON with sorted keys; NaN and infinity are refused."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 

@@ -7,6 +7,10 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
+from gradveil.errors import GradveilError
+
+LARGEST_PICTURE = 2**24
+
 
 def to_pil(image: Tensor) -> Image.Image:
     """uint8 (C, H, W) of one or three channels to a Pillow image."""
@@ -19,3 +23,15 @@ def to_png(image: Tensor) -> str:
     buffer = io.BytesIO()
     to_pil(image).save(buffer, format="PNG", optimize=True)
     return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def from_png(text: str) -> Image.Image:
+    """A base64 PNG as a Pillow image; the text may come from anyone."""
+    try:
+        image = Image.open(io.BytesIO(base64.b64decode(text, validate=True)), formats=["PNG"])
+        if image.width * image.height > LARGEST_PICTURE:
+            raise ValueError(f"{image.width}x{image.height} pixels")
+        image.load()
+    except (OSError, ValueError, SyntaxError) as error:
+        raise GradveilError(f"not a readable picture: {error}") from error
+    return image

@@ -14,10 +14,14 @@ class Progress(Protocol):
     def __call__(self, title: str, total: int, unit: Unit) -> AbstractContextManager[Advance]: ...
 
 
+def ignore(units: int) -> None:
+    """Report to nobody."""
+
+
 @contextmanager
 def silent(title: str, total: int, unit: Unit) -> Iterator[Advance]:
     """Show nothing."""
-    yield lambda units: None
+    yield ignore
 
 
 @contextmanager

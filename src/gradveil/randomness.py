@@ -1,7 +1,7 @@
 """Random streams that depend on names, never on the order of calls.
 
-Two needs, two functions: `generator` seeds a `torch.Generator` for a named purpose, `hashed_uniform` draws one number per image from
-the image's own index, so that batch size, worker count and interruptions cannot change a draw.
+Two needs, two functions: `generator` seeds a `torch.Generator` for a named purpose, `hashed_uniform` draws one number per
+image from the image's own index, so that batch size, worker count and interruptions cannot change a draw.
 """
 
 import hashlib

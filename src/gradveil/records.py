@@ -9,6 +9,7 @@ from gradveil.errors import GradveilError
 from gradveil.transforms import Policy
 
 UNDEFENDED = "none"
+PICTURES = ("original", "transformed", "reconstruction")
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,8 @@ class Record:
             raw = json.loads(text)
             _check_fields(raw, cls)
             _check_fields(raw["scenario"], Scenario)
+            if set(raw["pictures"]) != set(PICTURES):
+                raise ValueError(f"its pictures must be {', '.join(PICTURES)}")
         except (ValueError, TypeError, RecursionError) as error:
             raise GradveilError(f"not an attack record: {error}") from error
         return cls(**{**raw, "scenario": Scenario(**raw["scenario"])})
@@ -104,4 +107,3 @@ def _check_fields(raw: object, kind: type[Record] | type[Scenario]) -> None:
             good = isinstance(value, hints[name]) or (hints[name] is float and type(value) is int)
         if not good:
             raise ValueError(f"{name} is {str(value)[:40]!r}, which does not fit")
-

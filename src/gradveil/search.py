@@ -16,7 +16,7 @@ from gradveil.progress import Progress, silent
 from gradveil.randomness import derive_seed
 from gradveil.scores import Estimate, Scorer
 from gradveil.store import content_hash
-from gradveil.transforms import LIBRARY, Policy
+from gradveil.transforms import LIBRARY, Policy, PolicyFile, Provenance, save_policy
 
 LONGEST = 3
 STUDY = "gradveil-search"
@@ -60,6 +60,20 @@ class SearchResult:
             "evaluations": self.evaluations,
             "accuracy_threshold": self.accuracy_threshold,
         }
+
+    def save_policies(self, folder: Path, provenance: Provenance) -> list[Path]:
+        """Write a policy file for each of the best, numbered by rank, and one for the hybrid."""
+        files = []
+        for rank, candidate in enumerate(self.best, 1):
+            scores = {"s_acc": candidate.accuracy.mean}
+            if candidate.privacy is not None:
+                scores |= {"s_pri": candidate.privacy.mean, "s_pri_n": candidate.privacy.n}
+                scores |= {} if candidate.privacy.se is None else {"s_pri_se": candidate.privacy.se}
+            files.append(folder / f"{rank:02}-{candidate.policy}.json")
+            save_policy(files[-1], PolicyFile(candidate.policy, scores, provenance))
+        files.append(folder / "hybrid.json")
+        save_policy(files[-1], PolicyFile(self.hybrid, {}, provenance))
+        return files
 
 
 def search(
@@ -192,7 +206,9 @@ def _open_study(storage: Path, fingerprint: str) -> optuna.Study:
             storage=f"sqlite:///{storage}", study_name=STUDY, direction="minimize", load_if_exists=True
         )
     except Exception as error:  # whatever SQLAlchemy makes of a file that is no database
-        raise GradveilError(f"{storage}: not a readable study ({type(error).__name__}); remove it or choose another --out") from error
+        raise GradveilError(
+            f"{storage}: not a readable study ({type(error).__name__}); remove it or choose another --out"
+        ) from error
     found = study.user_attrs.get("fingerprint", fingerprint)
     if found != fingerprint:
         raise GradveilError(f"{storage} holds a search with other settings; remove it or choose another --out")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -36,11 +37,17 @@ class Store:
 
     def _path(self, scenario: Scenario, index: int) -> Path:
         digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), index], sort_keys=True).encode())
-        digest.update(content_hash([*self.network.state_dict().values(), self.images.images[index]]))
+        digest.update(self._weights)
+        digest.update(content_hash([self.images.images[index]]))
         return self.folder / "records" / f"{digest.hexdigest()[:32]}.json"
+
+    @cached_property
+    def _weights(self) -> bytes:
+        return content_hash(list(self.network.state_dict().values()))
 
 
 def read_record(path: Path) -> Record:
+    """One record; the file may come from anyone."""
     if not path.is_file():
         raise GradveilError(f"{path}: no such record")
     if path.stat().st_size > LARGEST_RECORD:
@@ -64,6 +71,7 @@ def read_records(folder: Path) -> tuple[list[Record], list[str]]:
 
 
 def content_hash(tensors: list[Tensor]) -> bytes:
+    """A hash of the tensors' values."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

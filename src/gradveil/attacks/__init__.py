@@ -12,13 +12,15 @@ __all__ = ["ATTACKS", "Inversion", "Reconstruction", "adam_cosine", "attack_name
 
 
 def adam_cosine(iterations: int = 4800) -> Inversion:
-    """Cosine matching with signed Adam, a pixel box and a total-variation prior (Geiping et al., 2020, as run by Gao et al., 2021)."""
+    """Cosine matching with signed Adam, a pixel box and total variation (Geiping et al., 2020, as run by Gao et al., 2021)."""
     return Inversion(cosine_distance, Adam(0.1, signed=True), (TotalVariation(1e-4),), iterations=iterations)
 
 
 def dlg(iterations: int = 300) -> Inversion:
-    """Squared distance with LBFGS (Zhu et al., 2019), the label known; a run that gets stuck is started again, up to four times."""
-    return Inversion(l2_distance, LBFGS(1.0), iterations=iterations, restarts=5, boxed=False, good_enough=1e-8, patience=15)
+    """Squared distance with LBFGS (Zhu et al., 2019), the label known; a run that gets stuck is started again, up to 4 times."""
+    return Inversion(
+        l2_distance, LBFGS(1.0), iterations=iterations, restarts=5, boxed=False, good_enough=1e-8, patience=15
+    )
 
 
 # Name -> recipe; a recipe takes the number of iterations and has the published number as its default.

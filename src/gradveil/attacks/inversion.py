@@ -39,9 +39,9 @@ class Inversion:
     """Minimise objective(gradient of the guess, shared gradient) + priors over the guess, from noise; labels are known.
 
     The guess is optimised in the model's normalised units, the units in which learning rates and prior weights are
-    published. `boxed` keeps it inside [0, 1] pixels. The best of up to `restarts` runs wins. A run whose
-    distance, as a share of the distance of an all-zero gradient, gets to `good_enough` ends the attack; a run that does not halve its distance
-    in `patience` iterations ends there, stuck.
+    published. `boxed` keeps it inside [0, 1] pixels. The best of up to `restarts` runs wins. A run whose distance, as a share
+    of the distance of an all-zero gradient, gets to `good_enough` ends the attack; a run that does not halve its distance in
+    `patience` iterations ends there, stuck.
     """
 
     objective: Objective
@@ -55,7 +55,9 @@ class Inversion:
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.restarts < 1:
-            raise GradveilError(f"iterations and restarts must be at least 1, got {self.iterations} and {self.restarts}")
+            raise GradveilError(
+                f"iterations and restarts must be at least 1, got {self.iterations} and {self.restarts}"
+            )
 
     def __call__(
         self,
@@ -68,13 +70,14 @@ class Inversion:
         on_iteration: OnIteration | None = None,
     ) -> Reconstruction:
         target = aligned(model, gradients)
-        enough = self.good_enough * float(self.objective([torch.zeros_like(tensor) for tensor in target], target))
+        # What a guess gets whose gradient is zero: to end above it is to know less than nothing.
+        nothing = float(self.objective([torch.zeros_like(tensor) for tensor in target], target))
         best: Reconstruction | None = None
         for restart in range(self.restarts):
-            run = self._run(model, target, labels, image_shape, restart, seed, enough, on_iteration)
+            run = self._run(model, target, labels, image_shape, restart, seed, nothing, on_iteration)
             if best is None or (best.diverged, best.distance) > (run.diverged, run.distance):
                 best = run
-            if best.distance <= enough:
+            if best.distance <= self.good_enough * nothing:
                 break
         assert best is not None
         return best
@@ -87,7 +90,7 @@ class Inversion:
         image_shape: ImageShape,
         restart: int,
         seed: int,
-        enough: float,
+        nothing: float,
         on_iteration: OnIteration | None,
     ) -> Reconstruction:
         units = normalization(model, image_shape[0])
@@ -102,34 +105,31 @@ class Inversion:
             distance = self.objective(gradient, target)
             total = distance + sum(prior(guess) for prior in self.priors)
             (guess.grad,) = torch.autograd.grad(total, guess)
-            losses.append(distance.item())
+            distances.append(distance.item())
             return total.detach()
 
         step = self.optimizer.start(guess, self.iterations)
-        best, best_guess = math.inf, guess.detach().clone()
         history: list[float] = []
+        distances: list[float] = []
         for _ in range(self.iterations):
-            losses: list[float] = []
-            before = guess.detach().clone()
             step(closure)
             if self.boxed:
                 with torch.no_grad():
                     guess.clamp_(lowest, highest)
-            history.append(losses[0])
-            # The first evaluation of an iteration is of the guess as it was before the step.
-            if losses[0] < best:
-                best, best_guess = losses[0], before
+            history.append(distances[-1])
             if on_iteration is not None:
                 on_iteration()
-            if not math.isfinite(losses[-1]) or best <= enough or self._stuck(history):
+            if not math.isfinite(history[-1]) or history[-1] <= self.good_enough * nothing or self._stuck(history):
                 break
+        # The last step has not been evaluated yet.
+        closure()
         return Reconstruction(
-            images=(best_guess * units.std + units.mean).clamp(0, 1),
-            distance=best,
+            images=(guess.detach() * units.std + units.mean).clamp(0, 1),
+            distance=distances[-1],
             iterations=len(history),
             restarts=restart + 1,
             history=tuple(history),
-            diverged=not math.isfinite(history[-1]) or best >= history[0],
+            diverged=not distances[-1] < nothing,
         )
 
     def _stuck(self, history: list[float]) -> bool:
@@ -143,11 +143,15 @@ def aligned(model: nn.Module, gradients: Gradients) -> tuple[Tensor, ...]:
     names, parameters = trainable(model)
     if set(names) != set(gradients):
         odd = sorted(set(names) ^ set(gradients))[0]
-        raise GradveilError(f"gradient and model differ: {odd!r} is {'missing' if odd in names else 'unknown to the model'}")
+        raise GradveilError(
+            f"gradient and model differ: {odd!r} is {'missing' if odd in names else 'unknown to the model'}"
+        )
     for name, parameter in zip(names, parameters, strict=True):
         shared = gradients[name]
         if shared.shape != parameter.shape:
-            raise GradveilError(f"gradient {name!r} is {tuple(shared.shape)}, the model's parameter {tuple(parameter.shape)}")
+            raise GradveilError(
+                f"gradient {name!r} is {tuple(shared.shape)}, the model's parameter {tuple(parameter.shape)}"
+            )
         if not bool(torch.isfinite(shared).all()):
             raise GradveilError(f"gradient {name!r} holds NaN or infinite values; a finite gradient would do")
     return tuple(gradients[name] for name in names)

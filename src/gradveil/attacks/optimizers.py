@@ -14,7 +14,7 @@ Step = Callable[[Closure], None]
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam, by default on the sign of the gradient; the rate drops tenfold at 3/8, 5/8 and 7/8 of the run (Geiping et al., 2020)."""
+    """Adam on the gradient's sign; the rate drops tenfold at 3/8, 5/8 and 7/8 of the run (Geiping et al., 2020)."""
 
     lr: float = 0.1
     signed: bool = True
@@ -45,7 +45,7 @@ class LBFGS:
         optimizer = torch.optim.LBFGS([guess], lr=self.lr)
 
         def step(closure: Closure) -> None:
-            optimizer.step(lambda: float(closure()))
+            optimizer.step(lambda: float(closure()))  # type: ignore[no-untyped-call]
 
         return step
 

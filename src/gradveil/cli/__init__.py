@@ -1,12 +1,14 @@
 """The command line: names become objects here, and nowhere else."""
 
 import sys
+from typing import Annotated
 
 import click
 import typer
 
-from gradveil.cli import attack, data, demo, report, score, search, train
+from gradveil.cli import attack, data, demo, policies, report, score, search, train
 from gradveil.errors import GradveilError
+from gradveil.version import __version__
 
 app = typer.Typer(
     name="gradveil",
@@ -31,8 +33,20 @@ app.command()(data.data)
 app.command()(train.train)
 app.command()(score.score)
 app.command()(search.search)
+app.add_typer(policies.policies, name="policies")
+app.command()(policies.apply)
 app.command()(attack.attack)
 app.command()(report.report)
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Options of gradveil itself."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ def attack(
     weights: WeightsOption = None,
     dataset: DatasetOption = EMBEDDED,
     indices: Annotated[str, typer.Option(help="Test images: 7, 0:6 (six images) or 1,5,9.")] = "0:4",
-    defense: Annotated[str, typer.Option(help="none, or a policy such as 3-1-7 or 3-1-7+43-18-18.")] = "none",
+    defense: Annotated[str, typer.Option(help="none, a policy such as 3-1-7+43-18-18, or a policy file.")] = "none",
     attack: Annotated[str, typer.Option(help="adam+cosine or dlg.")] = "adam+cosine",
     iterations: Annotated[int | None, typer.Option(help="Default: as published (4800 and 300).", min=1)] = None,
     out: Annotated[Path, typer.Option(help="Run folder; records pile up there.")] = Path("runs/attack"),
@@ -42,10 +42,10 @@ def attack(
     from gradveil.leakage import measure
     from gradveil.progress import bar
     from gradveil.records import UNDEFENDED, Scenario
-    from gradveil.transforms import Policy
+    from gradveil.transforms import load_policy
 
     if defense != UNDEFENDED:
-        Policy.parse(defense)
+        defense = str(load_policy(defense))
     chosen = parse_indices(indices)
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
     network = open_network(model, weights, loaded, seed)

@@ -53,6 +53,8 @@ def demo(
             ],
         )
         for verdict in verdicts(group):
-            typer.echo(f"  {'No defense' if verdict.defense == 'none' else 'Policy ' + verdict.defense}: {verdict.text}")
+            typer.echo(
+                f"  {'No defense' if verdict.defense == 'none' else 'Policy ' + verdict.defense}: {verdict.text}"
+            )
         typer.echo("")
     typer.echo(f"report: {result.page}")

@@ -15,7 +15,8 @@ ModelOption = Annotated[
     str | None, typer.Option("--model", help="Model name, or package.module:function; default: what --weights says.")
 ]
 WeightsOption = Annotated[
-    Path | None, typer.Option("--weights", help="safetensors file from `gradveil train`; without it the model is untrained.")
+    Path | None,
+    typer.Option("--weights", help="safetensors file from `gradveil train`; without it the model is untrained."),
 ]
 DEFAULT_MODEL = "convnet-16"
 

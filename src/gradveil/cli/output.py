@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else there.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else there.")
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="Same seed, same result.", min=0, max=2**31 - 1)]
 WorkersOption = Annotated[
     int, typer.Option("--workers", help="Processes, one thread each; the result does not depend on it.", min=1)

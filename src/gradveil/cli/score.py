@@ -36,7 +36,9 @@ def make_scorer(
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
     network = open_network(model, weights, loaded, seed)
     if weights is None:
-        say("no --weights: S_pri looks at an untrained model, the papers use a semi-trained one (gradveil train --semi)")
+        say(
+            "no --weights: S_pri looks at an untrained model, the papers use a semi-trained one (gradveil train --semi)"
+        )
     fresh = untrained(network.name, loaded, seed)
     scorer = Scorer(
         network.module, fresh, loaded.test, images=images, batches=batches, definition=definition, seed=seed
@@ -45,7 +47,7 @@ def make_scorer(
 
 
 def score(
-    policy: Annotated[str, typer.Argument(help="A policy such as 3-1-7.")],
+    policy: Annotated[str, typer.Argument(help="A policy such as 3-1-7, or a policy file.")],
     model: ModelOption = None,
     weights: WeightsOption = None,
     dataset: DatasetOption = EMBEDDED,
@@ -64,14 +66,24 @@ def score(
         gradveil score 43-18-18 --model convnet-16 --images 20 --definition code --json
     """
     from gradveil.parallel import one_thread
-    from gradveil.transforms import Policy
+    from gradveil.progress import bar
+    from gradveil.transforms import load_policy
 
-    chosen = Policy.parse(policy)
+    chosen = load_policy(policy)
     scorer, network = make_scorer(model, weights, dataset, images, batches, definition, data_dir, seed)
-    with one_thread():
-        scores = scorer(chosen)
+    with one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
+        scores = scorer(chosen, advance=advance)
     if json:
-        emit({"policy": policy, "model": network.name, "stage": network.stage, "definition": definition, "seed": seed, **scores.summary()})
+        emit(
+            {
+                "policy": str(chosen),
+                "model": network.name,
+                "stage": network.stage,
+                "definition": definition,
+                "seed": seed,
+                **scores.summary(),
+            }
+        )
     else:
         say(f"S_pri {scores.privacy}, lower is more private")
         say(f"S_acc {scores.accuracy}, higher is better (n counts batches)")

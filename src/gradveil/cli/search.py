@@ -39,6 +39,7 @@ def search(
     from gradveil.files import write_json
     from gradveil.progress import bar
     from gradveil.search import search as run
+    from gradveil.transforms import Provenance
 
     scorer, network = make_scorer(model, weights, dataset, images, batches, definition, data_dir, seed)
     found = run(
@@ -52,6 +53,8 @@ def search(
     )
     summary = found.summary() | {"model": network.name, "stage": network.stage, "dataset": dataset, "seed": seed}
     write_json(out / "search.json", summary)
+    provenance = Provenance(dataset=dataset, model=f"{network.name}, {network.stage}", seed=seed)
+    files = found.save_policies(out / "policies", provenance)
     if json:
         emit(summary)
         return
@@ -61,4 +64,5 @@ def search(
         [[str(candidate.policy), str(candidate.privacy), str(candidate.accuracy)] for candidate in found.best],
     )
     say(f"hybrid of the best that share no function: {found.hybrid}")
+    say(f"policy files: {files[0].parent}")
     say(f"{found.scored} scored, {found.discarded} discarded for accuracy, {found.evaluations:,} gradients")

@@ -20,7 +20,9 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Default 60; 50 with --semi.")] = None,
     batch_size: Annotated[int, typer.Option()] = 128,
     lr: Annotated[float, typer.Option(help="Learning rate; drops tenfold at 3/8, 5/8 and 7/8.")] = 0.1,
-    policy: Annotated[str | None, typer.Option(help="Train on images transformed by this policy.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Train on images transformed by this policy or policy file.")
+    ] = None,
     semi: Annotated[bool, typer.Option("--semi", help="The search's model: a tenth of the images, 50 epochs.")] = False,
     halve_loss: Annotated[
         bool, typer.Option("--halve-loss", help="Repeat a slip of the published code, for exact replication.")
@@ -44,14 +46,15 @@ def train(
     from gradveil.progress import bar
     from gradveil.training import SEMI, SEMI_SHARE, Recipe
     from gradveil.training import train as run
-    from gradveil.transforms import Policy
+    from gradveil.transforms import load_policy
 
-    chosen = None if policy is None else Policy.parse(policy)
+    chosen = None if policy is None else load_policy(policy)
+    spelled = None if chosen is None else str(chosen)
     if semi and "[" not in dataset:
         dataset += SEMI_SHARE
     length = epochs if epochs is not None else (SEMI if semi else Recipe()).epochs
     recipe = Recipe(epochs=length, batch_size=batch_size, lr=lr, halve_loss=halve_loss)
-    folder = out or Path("runs/train") / _folder_name(dataset, model, f"{length}epochs", policy, f"seed{seed}")
+    folder = out or Path("runs/train") / _folder_name(dataset, model, f"{length}epochs", spelled, f"seed{seed}")
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
     trained = run(
         loaded,
@@ -76,12 +79,14 @@ def train(
                 "best_weights": str(trained.best_weights),
                 "dataset": dataset,
                 "model": model,
-                "policy": policy,
+                "policy": spelled,
                 "seed": seed,
             }
         )
     else:
-        say(f"test accuracy {trained.accuracy:.2%} ± {trained.accuracy_se:.2%} (n={trained.test_images} images, 1 seed)")
+        say(
+            f"test accuracy {trained.accuracy:.2%} ± {trained.accuracy_se:.2%} (n={trained.test_images} images, 1 seed)"
+        )
         say(f"weights: {trained.weights}")
 
 

@@ -30,7 +30,7 @@ def _cifar_resnet(image_shape: ImageShape, classes: int, *, depth: int, width: i
     return ResNet(image_shape, classes, block=BasicBlock, depths=[(depth - 2) // 6] * 3, width=16 * width)
 
 
-# Name -> (architecture, default width). `resnet20-4` is four times as wide as `resnet20`; elsewhere the number is the width itself.
+# Name -> (architecture, default width). `resnet20-4` is `resnet20` at four times the width; elsewhere the number is the width.
 MODELS: dict[str, tuple[Architecture, int]] = {
     "resnet20": (partial(_cifar_resnet, depth=20), 1),
     "resnet32": (partial(_cifar_resnet, depth=32), 1),
@@ -88,7 +88,9 @@ def build(
             raise GradveilError(f"model {name!r} returned {type(network).__name__}, a torch.nn.Module would do")
         return network
     if min(image_shape[1:]) < 9 and isinstance(network, ConvNet):
-        raise GradveilError(f"model {name!r} needs images of at least 9x9 pixels, got {image_shape[1]}x{image_shape[2]}")
+        raise GradveilError(
+            f"model {name!r} needs images of at least 9x9 pixels, got {image_shape[1]}x{image_shape[2]}"
+        )
     normalize = Normalize(mean or [0.5] * image_shape[0], std or [0.25] * image_shape[0])
     return nn.Sequential(OrderedDict(normalize=normalize, net=network))
 
@@ -102,6 +104,7 @@ def normalization(model: nn.Module, channels: int) -> Normalize:
 
 
 def parameter_count(model: nn.Module) -> int:
+    """How many numbers the model learns."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -123,7 +126,9 @@ def _own_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
         with _importable_from_here():
             module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
-        raise GradveilError(f"model {name!r}: cannot import {module_name!r} ({error}); package.module:function would do") from error
+        raise GradveilError(
+            f"model {name!r}: cannot import {module_name!r} ({error}); package.module:function would do"
+        ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise GradveilError(f"model {name!r}: {module_name!r} has no function {function_name!r}")

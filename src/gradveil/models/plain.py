@@ -37,7 +37,7 @@ def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 class LeNet(nn.Module):
-    """Three 5x5 convolutions of 12 channels with sigmoids and one linear layer; weights uniform in [-0.5, 0.5] (Zhu et al., 2019)."""
+    """Three 5x5 convolutions with sigmoids and a linear layer; weights uniform in [-0.5, 0.5] (Zhu et al., 2019)."""
 
     def __init__(self, image_shape: tuple[int, int, int], classes: int, *, width: int = 12) -> None:
         super().__init__()

@@ -99,7 +99,9 @@ def load_state(network: nn.Module, path: Path) -> None:
             for name, tensor in expected.items():
                 shape = tuple(file.get_slice(name).get_shape())
                 if shape != tuple(tensor.shape):
-                    raise GradveilError(f"{path}: does not fit the model: {name!r} is {shape}, expected {tuple(tensor.shape)}")
+                    raise GradveilError(
+                        f"{path}: does not fit the model: {name!r} is {shape}, expected {tuple(tensor.shape)}"
+                    )
                 state[name] = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise GradveilError(f"{path}: not a readable safetensors file ({error})") from error
@@ -113,4 +115,6 @@ def _check_file(path: Path) -> None:
     if not path.is_file():
         raise GradveilError(f"{path}: no such weights file; gradveil train makes one")
     if path.stat().st_size > LARGEST_FILE:
-        raise GradveilError(f"{path}: {path.stat().st_size / 2**30:.1f} GiB, at most {LARGEST_FILE // 2**30} GiB would do")
+        raise GradveilError(
+            f"{path}: {path.stat().st_size / 2**30:.1f} GiB, at most {LARGEST_FILE // 2**30} GiB would do"
+        )

@@ -71,7 +71,11 @@ def write_report(folder: Path) -> Path:
 def _in_words(defense: str) -> str:
     if defense == UNDEFENDED:
         return "the image as it is"
-    return " — or: ".join(Policy.parse(defense).describe())
+    try:
+        return " — or: ".join(Policy.parse(defense).describe())
+    except GradveilError:
+        # A record may name an operation that its maker registered and we do not have.
+        return "a policy with operations that are not registered here"
 
 
 def _shared_knowledge(all_knowledge: list[dict[str, str]]) -> dict[str, str]:
@@ -81,6 +85,18 @@ def _shared_knowledge(all_knowledge: list[dict[str, str]]) -> dict[str, str]:
             if value not in merged.setdefault(name, []):
                 merged[name].append(value)
     return {name: "; ".join(values) for name, values in merged.items()}
+
+
+def _checked_search(raw: Any) -> dict[str, Any] | None:
+    """A search summary with everything the page shows of it; the file may come from anyone."""
+    if raw is None:
+        return None
+    scores = [found[kind] for found in raw["policies"] for kind in ("privacy", "accuracy")]
+    numbers = [raw["scored"], raw["discarded"], raw["evaluations"], raw["accuracy_threshold"]]
+    numbers += [value for score in scores for value in (score["mean"], score["n"], score["se"] or 0.0)]
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise TypeError("its search summary holds something else than numbers")
+    return {**raw, "hybrid": str(raw["hybrid"])}
 
 
 def _read_notes(folder: Path) -> tuple[RunNotes, list[str]]:
@@ -94,7 +110,7 @@ def _read_notes(folder: Path) -> tuple[RunNotes, list[str]]:
             title=str(raw["title"]),
             commands=tuple(str(command) for command in raw["commands"]),
             remarks=tuple(str(remark) for remark in raw["remarks"]),
-            search=raw["search"],
+            search=_checked_search(raw["search"]),
         ), []
     except (ValueError, KeyError, TypeError) as error:
         return plain, [f"{path}: unreadable ({error})"]

@@ -63,13 +63,21 @@ def _defended(group: Group, policy: str, bare: Estimate) -> Verdict:
     saved = group.difference(policy, lambda record: record.gain)
     remains = f"{decibels(gain)} over a guess of one colour remain (n={gain.n})"
     if _clearly_above_zero(saved):
-        rest = remains if _clearly_above_zero(gain) else f"what remains cannot be told from a guess of one colour ({decibels(gain)}, n={gain.n})"
+        rest = (
+            remains
+            if _clearly_above_zero(gain)
+            else f"what remains cannot be told from a guess of one colour ({decibels(gain)}, n={gain.n})"
+        )
         tone: Tone = "leaks" if _clearly_above_zero(gain) else "better"
         return Verdict(policy, tone, f"The policy takes away {decibels(saved)} of the leakage to this attack; {rest}.")
     if saved.n and _clearly_above_zero(Estimate(tuple(-value for value in saved.values), 0)):
         more = Estimate(tuple(-value for value in saved.values), 0)
         return Verdict(policy, "leaks", f"The policy makes it worse by {decibels(more)}; {remains}.")
-    text = f"{saved.n} images cannot show that the policy changes anything ({decibels(saved)}); {remains}." if saved.n else remains
+    text = (
+        f"{saved.n} images cannot show that the policy changes anything ({decibels(saved)}); {remains}."
+        if saved.n
+        else remains
+    )
     return Verdict(policy, "unclear", text)
 
 

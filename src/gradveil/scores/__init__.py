@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from gradveil.errors import GradveilError
+from gradveil.progress import Advance, ignore
 from gradveil.scores import reference
 from gradveil.scores.estimate import Estimate
 from gradveil.transforms import Policy
@@ -53,17 +54,24 @@ class Scorer:
                 f"{len(self.held_out)} test images, the first {KEPT_FOR_ATTACKS} are kept for attacks"
             )
 
-    def __call__(self, policy: Policy) -> Scores:
-        return Scores(self.privacy(policy), self.accuracy(policy))
+    def __call__(self, policy: Policy, *, advance: Advance = ignore) -> Scores:
+        """Both scores of `policy`; `advance` hears of every image of S_pri."""
+        return Scores(self.privacy(policy, advance=advance), self.accuracy(policy))
 
-    def privacy(self, policy: Policy) -> Estimate:
+    def privacy(self, policy: Policy, *, advance: Advance = ignore) -> Estimate:
         """S_pri of `policy`, with one value per image."""
         indices = _spread(len(self.held_out), self.images)
         chosen = self.held_out.take(indices)
         images = to_unit(policy(chosen.images, seed=self.seed, indices=indices))
         self.trained.eval()
         return reference.privacy(
-            self.trained, images, chosen.labels, indices.tolist(), definition=self.definition, seed=self.seed
+            self.trained,
+            images,
+            chosen.labels,
+            indices.tolist(),
+            definition=self.definition,
+            seed=self.seed,
+            advance=advance,
         )
 
     def accuracy(self, policy: Policy) -> Estimate:

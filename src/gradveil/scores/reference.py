@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gradveil.client import share
 from gradveil.errors import GradveilError
 from gradveil.names import lookup
+from gradveil.progress import Advance, ignore
 from gradveil.randomness import generator
 from gradveil.scores.estimate import Estimate
 from gradveil.types import Batch, Gradients
@@ -51,6 +52,7 @@ def privacy(
     *,
     definition: str = "code",
     seed: int = 0,
+    advance: Advance = ignore,
 ) -> Estimate:
     """S_pri: the mean area under GradSim(x'(i), T(x)) for x'(i) = (1 - i) x0 + i T(x); lower is more private.
 
@@ -67,6 +69,7 @@ def privacy(
             between = share(model, Batch(((1 - point) * noise + point * image)[None], label[None]))
             area += weight * grad_sim(between, target, per_tensor=how.per_tensor)
         areas.append(area)
+        advance(1)
     return Estimate(tuple(areas), evaluations=len(areas) * (1 + len(how.points)))
 
 
@@ -84,8 +87,9 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
 def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, variant: str = "mean") -> Estimate:
     """S_acc: how differently a randomly initialised model reacts to different images; higher is better.
 
-    Each batch gives one value. J holds a row d(sum of logits)/d(image) per image, s are the eigenvalues of the rows' correlation
-    matrix; the value is -mean(log(s + eps) + 1/(s + eps)) for `mean`. `code` is the published -sum, of the first image of each label.
+    Each batch gives one value. J holds a row d(sum of logits)/d(image) per image, s are the eigenvalues of the rows'
+    correlation matrix; the value is -mean(log(s + eps) + 1/(s + eps)) for `mean`. `code` is the published -sum, over the first
+    image of each label.
     """
     if variant not in ("mean", "code"):
         raise GradveilError(f"unknown variant of S_acc {variant!r}; mean or code would do")
@@ -103,6 +107,7 @@ def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, vari
 
 
 def _first_of_each_label(labels: Tensor) -> Tensor:
-    seen: set[int] = set()
-    kept = [i for i, label in enumerate(labels.tolist()) if not (label in seen or seen.add(label))]
-    return torch.tensor(kept)
+    first: dict[int, int] = {}
+    for position, label in enumerate(labels.tolist()):
+        first.setdefault(label, position)
+    return torch.tensor(list(first.values()))

@@ -1,5 +1,6 @@
 """Training batches that are a pure function of (seed, epoch, image index)."""
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -32,7 +33,7 @@ def training_loader(
 
 def plain_loader(images: ImageSet, *, batch_size: int = 500) -> DataLoader[tuple[Tensor, Tensor]]:
     """The images as they are, in order."""
-    order = [(0, chunk) for chunk in torch.arange(len(images)).split(batch_size)]
+    order = [(0, chunk) for chunk in _chunks(torch.arange(len(images)), batch_size)]
     return DataLoader(PlainImages(images), sampler=order, batch_size=None)
 
 
@@ -47,11 +48,11 @@ class ShuffledBatches(Sampler[Ticket]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return -(-self.count // self.batch_size)
+        return math.ceil(self.count / self.batch_size)
 
     def __iter__(self) -> Iterator[Ticket]:
         order = torch.randperm(self.count, generator=generator(self.seed, "order", self.epoch))
-        for chunk in order.split(self.batch_size):
+        for chunk in _chunks(order, self.batch_size):
             yield self.epoch, chunk
 
 
@@ -78,6 +79,10 @@ class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
         if self.policy is not None:
             chosen = self.policy(chosen, seed=self.seed, epoch=epoch, indices=indices)
         return to_unit(chosen), self.images.labels[indices]
+
+
+def _chunks(indices: Tensor, size: int) -> list[Tensor]:
+    return [indices[start : start + size] for start in range(0, len(indices), size)]
 
 
 def crop_and_flip(images: Tensor, indices: Tensor, seed: int, epoch: int) -> Tensor:

@@ -66,13 +66,13 @@ def train(
 ) -> Trained:
     """Train `model` on `dataset` in `folder`: `last.safetensors`, `best.safetensors`, `history.csv` and what resuming needs.
 
-    Started again in the same folder with the same settings, a finished training is returned as it is and a killed one is finished.
+    Started again in the same folder with the same settings, a finished training is returned as it is, a killed one is finished.
     """
     recipe = recipe or Recipe()
-    _claim(folder, dataset, model, recipe, policy, seed)
     classes = len(dataset.train.classes)
     mean, std = channel_statistics(dataset.train.images)
     network = build(model, dataset.train.image_shape, classes, seed=seed, mean=mean, std=std)
+    _claim(folder, dataset, model, recipe, policy, seed)
     card = ModelCard(
         model=model,
         image_shape=dataset.train.image_shape,

@@ -1,0 +1,19 @@
+"""`make bench`: every ratio in one run, printed and written to runs/bench.json."""
+
+import platform
+from pathlib import Path
+
+import torch
+
+from bench import attacks, training, transforms
+from gradveil.files import write_json
+from gradveil.version import __version__
+
+rows: list[dict[str, object]] = []
+for part in (transforms, training, attacks):
+    for row in part.run():
+        rows.append(row)
+        print(f"{row['name']:58} {row['value']:7.2f}x   {row['ours']:.4g} against {row['baseline']:.4g} {row['unit']}")
+versions = {"gradveil": __version__, "torch": torch.__version__, "python": platform.python_version()}
+write_json(Path("runs/bench.json"), [row | {"versions": versions} for row in rows])
+print("written: runs/bench.json")

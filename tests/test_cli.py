@@ -1,0 +1,209 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from gradveil.cli import main
+from gradveil.pictures import to_pil
+from gradveil.types import Dataset
+
+
+@dataclass(frozen=True)
+class Finished:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Finished]
+
+
+@pytest.fixture
+def gradveil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+    """Run the command line in this process (a new one would spend its time importing torch), in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Finished:
+        monkeypatch.setattr(sys, "argv", ["gradveil", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capfd.readouterr()
+        return Finished(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+def test_help_does_not_load_torch(gradveil: Command) -> None:
+    code = "import sys, gradveil.cli; print([m for m in ('torch', 'lightning', 'optuna', 'PIL', 'jinja2') if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+    helped = gradveil("--help")
+    assert helped.returncode == 0
+    for command in ("demo", "data", "train", "score", "search", "policies", "apply", "attack", "report"):
+        assert command in helped.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "data", "train", "score", "search", "policies show", "policies count", "apply", "attack", "report"],
+)
+def test_every_command_explains_itself_and_offers_json(gradveil: Command, command: str) -> None:
+    helped = gradveil(*command.split(), "--help")
+    assert helped.returncode == 0
+    assert "--json" in helped.stdout
+
+
+CORRUPT = "corrupt.safetensors"
+BAD_INPUT = [
+    (["data", "fashion-mnits"], "did you mean 'fashion-mnist'"),
+    (["data", "folder:nowhere"], "nowhere"),
+    (["train", "--dataset", "nosuch"], "unknown dataset"),
+    (["train", "--model", "resnett20"], "did you mean 'resnet20'"),
+    (["train", "--policy", "50"], "0 to 49"),
+    (["train", "--epochs", "0"], "epochs must be"),
+    (["train", "--epochs", "many"], "many"),
+    (["score", "50"], "0 to 49"),
+    (["score", "3-1-7", "--weights", CORRUPT], "not a readable safetensors file"),
+    (["score", "3-1-7", "--weights", "none.safetensors"], "no such weights file"),
+    (["score", "3-1-7", "--definition", "mine"], "paper, code"),
+    (["score", "3-1-7", "--images", "5000"], "1 to 900"),
+    (["search", "--budget", "2", "--keep", "3"], "keep"),
+    (["attack", "--defense", "3--1"], "empty operation"),
+    (["attack", "--attack", "magic"], "adam+cosine"),
+    (["attack", "--indices", "a:b"], "0:6"),
+    (["attack", "--indices", "5:5"], "no image"),
+    (["attack", "--indices", "99999"], "does not exist"),
+    (["policies", "show", "3-1-99"], "0 to 49"),
+    (["policies", "show", "garbage.json"], "garbage.json"),
+    (["apply", "3-1-7+", "a", "b"], "empty member"),
+    (["apply", "3-1-7", "nowhere", "b"], "no such folder"),
+    (["report", "nowhere"], "no such run folder"),
+    (["attack", "--no-such-option"], "No such option"),
+    (["nosuch"], "No such command"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"), BAD_INPUT, ids=lambda value: " ".join(value) if isinstance(value, list) else None
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    gradveil: Command, arguments: list[str], hint: str, tmp_path: Path
+) -> None:
+    (tmp_path / CORRUPT).write_bytes(b"\x00" * 50)
+    result = gradveil(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    message = [line for line in result.stderr.splitlines() if not line.startswith("no --weights")]
+    assert len(message) == 1
+    assert message[0].startswith("gradveil: ")
+    assert hint in message[0]
+    assert [path.name for path in tmp_path.iterdir()] == [CORRUPT]
+
+
+def test_unreadable_image_folders_are_named(gradveil: Command, tmp_path: Path) -> None:
+    for part in ("a", "b"):
+        (tmp_path / "images" / part).mkdir(parents=True)
+        for name in ("one.png", "two.png"):
+            (tmp_path / "images" / part / name).write_bytes(b"\x89PNG not really")
+    result = gradveil("data", "folder:images")
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert ".png" in result.stderr
+
+
+def test_data_lists_everything_as_json(gradveil: Command) -> None:
+    listed = json.loads(gradveil("data", "--json").stdout)["datasets"]
+    assert {row["name"] for row in listed} >= {"fashion-mnist-tenth", "cifar10", "cifar100", "tiny-imagenet"}
+    assert next(row for row in listed if row["name"] == "fashion-mnist-tenth")["present"] == "embedded"
+    looked = json.loads(gradveil("data", "fashion-mnist-tenth[:10%]", "--json").stdout)
+    assert looked["train"] == 600
+    assert set(looked["train_images_per_class"].values()) == {60}
+
+
+def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
+    options = ["--dataset", "fashion-mnist-tenth[:2%]", "--model", "convnet-4", "--epochs", "1", "--json"]
+    trained = json.loads(gradveil("train", *options).stdout)
+    assert 0 <= trained["accuracy"] <= 1
+    weights = trained["weights"]
+    assert (tmp_path / weights).is_file()
+
+    scored = json.loads(
+        gradveil("score", "3-1-7", "--weights", weights, "--images", "3", "--batches", "2", "--json").stdout
+    )
+    assert set(scored["privacy"]) == {"mean", "se", "n", "evaluations"}
+    assert scored["privacy"]["n"] == 3
+    assert scored["accuracy"]["n"] == 2
+
+    options = ["--weights", weights, "--budget", "3", "--keep", "2", "--images", "2", "--batches", "1"]
+    found = json.loads(gradveil("search", *options, "--tolerance", "9", "--workers", "1", "--json").stdout)
+    assert len(found["policies"]) == 2
+    policy = found["policies"][0]["policy"]
+    (best,) = (tmp_path / "runs/search/policies").glob("01-*.json")
+    assert json.loads(gradveil("policies", "show", str(best), "--json").stdout)["policy"] == policy
+
+    for defense in ("none", policy):
+        options = [
+            "--weights",
+            weights,
+            "--defense",
+            defense,
+            "--indices",
+            "0:2",
+            "--iterations",
+            "3",
+            "--workers",
+            "1",
+        ]
+        attacked = json.loads(gradveil("attack", *options, "--json").stdout)
+        assert [image["index"] for image in attacked["images"]] == [0, 1]
+        assert {"psnr_original", "psnr_transformed", "null_psnr", "gain"} <= set(attacked["images"][0])
+        assert attacked["stage"] == "trained for 1 epochs"
+
+    page = json.loads(gradveil("report", "runs/attack", "--json").stdout)["report"]
+    assert policy in (tmp_path / page).read_text()
+
+
+def test_weights_for_other_images_are_refused(gradveil: Command) -> None:
+    options = ["--dataset", "fashion-mnist-tenth[:2%]", "--model", "convnet-4", "--epochs", "1", "--json"]
+    weights = json.loads(gradveil("train", *options).stdout)["weights"]
+    result = gradveil("attack", "--weights", weights, "--dataset", "fashion-mnist-tenth@32")
+    assert result.returncode == 2
+    assert "is for images (1, 28, 28)" in result.stderr
+
+
+def test_policies_in_words_and_pictures(gradveil: Command, tmp_path: Path) -> None:
+    shown = gradveil("policies", "show", "3-1-7+43-18-18", "--out", "sheet.png")
+    assert shown.returncode == 0
+    for words in (
+        "move left or right by 45% of the width (13 pixels)",
+        "raise or lower the contrast by 39%",
+        "member 2 of 2",
+    ):
+        assert words in shown.stdout
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 1000
+    counted = json.loads(gradveil("policies", "count", "--json").stdout)["spaces"]
+    assert [space["raw"] for space in counted] == [127_550, 127_550]
+    assert counted[0]["policies"] < counted[1]["policies"] < 20_440
+
+
+def test_apply_transforms_a_folder_once(gradveil: Command, tmp_path: Path, fashion: Dataset) -> None:
+    (tmp_path / "in" / "coats").mkdir(parents=True)
+    for index in range(3):
+        to_pil(fashion.test.images[index]).save(tmp_path / "in" / "coats" / f"{index}.png")
+    first = json.loads(gradveil("apply", "invert", "in", "out", "--workers", "1", "--json").stdout)
+    again = json.loads(gradveil("apply", "invert", "in", "out", "--workers", "1", "--json").stdout)
+    assert (first["written"], again["written"], again["skipped"]) == (3, 0, 3)
+    with Image.open(tmp_path / "out" / "coats" / "1.png") as image:
+        assert bytes(image.convert("L").tobytes()) == bytes(
+            255 - value for value in fashion.test.images[1].flatten().tolist()
+        )
+    refused = gradveil("apply", "equalize", "in", "out")
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1

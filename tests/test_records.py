@@ -1,0 +1,94 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from gradveil.errors import GradveilError
+from gradveil.leakage import measure
+from gradveil.records import Record, Scenario
+from gradveil.store import read_records
+from gradveil.types import Dataset
+
+SCENARIO = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "3-1-7", "adam+cosine", 3, 0)
+
+
+@pytest.fixture
+def run(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> Path:
+    measure(SCENARIO, small_net, fashion.test, [0, 1], tmp_path)
+    return tmp_path
+
+
+def test_records_come_back_as_they_were(run: Path) -> None:
+    records, problems = read_records(run)
+    assert [record.index for record in records] == [0, 1]
+    assert problems == []
+    for record in records:
+        assert Record.from_json(record.to_json()) == record
+        assert record.figures()["gain"] == pytest.approx(record.psnr_transformed - record.null_psnr, abs=1e-3)
+        assert "pictures" not in record.figures()
+        assert record.knowledge["label"] == "known"
+
+
+def test_the_transformed_image_is_the_one_that_leaks(
+    run: Path, fashion: Dataset, small_net: nn.Module, tmp_path: Path
+) -> None:
+    defended = read_records(run)[0][0]
+    bare = measure(replace(SCENARIO, defense="none"), small_net, fashion.test, [0], tmp_path)[0]
+    assert bare.psnr_original == bare.psnr_transformed
+    assert bare.null_psnr == defended.null_psnr_original
+    assert defended.pictures["transformed"] != defended.pictures["original"] == bare.pictures["original"]
+
+
+def test_finished_images_are_not_attacked_again_whatever_the_workers(
+    fashion: Dataset, small_net: nn.Module, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, _ = read_records(run)
+    attacked: list[int] = []
+    from gradveil import leakage
+
+    original = leakage.attack_image
+
+    def counting(scenario: Scenario, network: nn.Module, images: object, index: int) -> Record:
+        attacked.append(index)
+        return original(scenario, network, images, index)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(leakage, "attack_image", counting)
+    records = measure(SCENARIO, small_net, fashion.test, [1, 2, 0], run)
+    assert attacked == [2]
+    assert [record.index for record in records] == [1, 2, 0]
+    assert [records[2], records[0]] == before
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_same_records(fashion: Dataset, small_net: nn.Module, run: Path, tmp_path: Path) -> None:
+    assert measure(SCENARIO, small_net, fashion.test, [0, 1], tmp_path / "two", workers=2) == read_records(run)[0]
+
+
+def test_damaged_and_foreign_files_are_named_and_left_out(run: Path) -> None:
+    whole = next((run / "records").glob("*.json"))
+    text = whole.read_text()
+    foreign = {
+        "truncated": text[: len(text) // 2],
+        "other": "{}",
+        "text": "hello",
+        "nan": text.replace(f'"psnr_original": {json.loads(text)["psnr_original"]}', '"psnr_original": NaN'),
+        "type": text.replace('"index": ', '"index": "x'),
+        "deep": "[" * 100_000,
+    }
+    for name, content in foreign.items():
+        (run / "records" / f"{name}.json").write_text(content)
+    (run / "records" / "binary.json").write_bytes(b"\xff\xfe\x00")
+    records, problems = read_records(run)
+    assert len(records) == 2
+    assert len(problems) == len(foreign) + 1
+    assert all("\n" not in problem for problem in problems)
+
+
+def test_images_that_do_not_exist_are_refused_before_any_work(
+    fashion: Dataset, small_net: nn.Module, tmp_path: Path
+) -> None:
+    with pytest.raises(GradveilError, match="image 1000 does not exist"):
+        measure(SCENARIO, small_net, fashion.test, [0, 1000], tmp_path / "x")
+    assert not (tmp_path / "x").exists()
