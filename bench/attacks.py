@@ -15,7 +15,7 @@ from gradveil.parallel import one_thread
 from gradveil.types import Batch, Gradients, to_unit
 
 MODELS = ("convnet-16", "resnet20")
-ITERATIONS = 10
+ITERATIONS = 40
 
 
 def run(repeats: int = 3) -> list[dict[str, object]]:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from gradveil.models import build as build
     from gradveil.transforms import LIBRARY as LIBRARY
     from gradveil.transforms import Policy as Policy
+    from gradveil.transforms import PolicyDataset as PolicyDataset
+    from gradveil.transforms import PolicyTransform as PolicyTransform
+    from gradveil.transforms import load_policy as load_policy
+    from gradveil.transforms import register as register
     from gradveil.types import Batch as Batch
 
 _HOMES = {
@@ -30,11 +34,15 @@ _HOMES = {
     "LIBRARY": "gradveil.transforms",
     "MODELS": "gradveil.models",
     "Policy": "gradveil.transforms",
+    "PolicyDataset": "gradveil.transforms",
+    "PolicyTransform": "gradveil.transforms",
     "attack_named": "gradveil.attacks",
     "build": "gradveil.models",
     "gain": "gradveil.metrics",
     "load": "gradveil.datasets",
+    "load_policy": "gradveil.transforms",
     "psnr": "gradveil.metrics",
+    "register": "gradveil.transforms",
     "share": "gradveil.client",
 }
 
@@ -46,12 +54,16 @@ __all__ = [
     "Batch",
     "GradveilError",
     "Policy",
+    "PolicyDataset",
+    "PolicyTransform",
     "__version__",
     "attack_named",
     "build",
     "gain",
     "load",
+    "load_policy",
     "psnr",
+    "register",
     "share",
 ]
 

@@ -60,24 +60,29 @@ def _defended(group: Group, policy: str, bare: Estimate) -> Verdict:
         return Verdict(policy, "leaks", text)
     if not _clearly_above_zero(bare):
         return Verdict(policy, "unclear", "Nothing to protect from here: the attack fails even without a defense.")
+    return _compared(group, policy, gain)
+
+
+def _compared(group: Group, policy: str, gain: Estimate) -> Verdict:
+    """A policy against an attack that works without it."""
     saved = group.difference(policy, lambda record: record.gain)
-    remains = f"{decibels(gain)} over a guess of one colour remain (n={gain.n})"
-    if _clearly_above_zero(saved):
-        rest = (
-            remains
-            if _clearly_above_zero(gain)
-            else f"what remains cannot be told from a guess of one colour ({decibels(gain)}, n={gain.n})"
-        )
-        tone: Tone = "leaks" if _clearly_above_zero(gain) else "better"
-        return Verdict(policy, tone, f"The policy takes away {decibels(saved)} of the leakage to this attack; {rest}.")
-    if saved.n and _clearly_above_zero(Estimate(tuple(-value for value in saved.values), 0)):
-        more = Estimate(tuple(-value for value in saved.values), 0)
-        return Verdict(policy, "leaks", f"The policy makes it worse by {decibels(more)}; {remains}.")
-    text = (
-        f"{saved.n} images cannot show that the policy changes anything ({decibels(saved)}); {remains}."
-        if saved.n
-        else remains
+    private = group.estimate(policy, lambda record: record.gain_original)
+    remains = (
+        f"{decibels(gain)} over a guess of one colour remain, {decibels(private)} to the private image (n={gain.n})"
     )
+    if _clearly_above_zero(saved):
+        tone: Tone = "leaks" if _clearly_above_zero(gain) else "better"
+        if tone == "better":
+            remains = f"what remains cannot be told from a guess of one colour ({decibels(gain)}, n={gain.n})"
+        return Verdict(
+            policy, tone, f"The policy takes away {decibels(saved)} of the leakage to this attack; {remains}."
+        )
+    added = Estimate(tuple(-value for value in saved.values), evaluations=0)
+    if _clearly_above_zero(added):
+        return Verdict(policy, "leaks", f"The policy makes it worse by {decibels(added)}; {remains}.")
+    if saved.n == 0:
+        return Verdict(policy, "unclear", f"No image was attacked both with and without the policy; {remains}.")
+    text = f"{saved.n} images cannot show that the policy changes anything ({decibels(saved)}); {remains}."
     return Verdict(policy, "unclear", text)
 
 

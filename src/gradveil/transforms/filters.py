@@ -1,0 +1,70 @@
+"""Operations that look at neighbouring pixels, bit-equal to Pillow, on uint8 batches `(B, C, H, W)`."""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradveil.transforms.scratch import converted, scratch
+from gradveil.transforms.tones import factors, to_bytes
+
+# Adding and taking away 1.5 * 2**23 rounds a small float32 to the nearest integer.
+_ROUND = torch.tensor(12582912.0)
+
+
+def sharpness(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
+    """Blend with the smoothed image: above 1 sharpens, below 1 softens."""
+    height, width = images.shape[2:]
+    if height < 3 or width < 3:  # all border, which Pillow does not smooth
+        return images.clone()
+    change = _smoothing(images)
+    smooth = converted(images, torch.float32, "smooth").add_(change)
+    return to_bytes(change.mul_(factors(magnitude, signs, images.device).neg_()).add_(smooth))
+
+
+def _smoothing(images: Tensor) -> Tensor:
+    """What Pillow's SMOOTH filter adds to every pixel, float32.
+
+    Its weights are 1 around 5, divided by 13 and rounded, and the border stays: with the sum s of the nine pixels
+    around p that is (s - 9 p) / 13, rounded, which is never half-way between two integers.
+    """
+    _, _, height, width = images.shape
+    flat = converted(images.view(-1), torch.int16)
+    # Sums over the flat array: contiguous passes, wrong only at the border, which is masked.
+    across = scratch("across", (len(flat) - 2,), torch.int16, flat.device)
+    torch.add(flat[:-2], flat[1:-1], out=across).add_(flat[2:])
+    around = scratch("around", flat.shape, torch.int16, flat.device)
+    inner = around[width + 1 : -(width + 1)]
+    torch.add(across[: -2 * width], across[width:-width], out=inner).add_(across[2 * width :])
+    around.add_(flat, alpha=-9).view(-1, height * width).bitwise_and_(_interior(height, width).to(images.device))
+    change = converted(around, torch.float32)
+    return torch.add(_ROUND, change, alpha=1 / 13, out=change).sub_(_ROUND).view(images.shape)
+
+
+@lru_cache(maxsize=64)
+def _interior(height: int, width: int) -> Tensor:
+    """All bits set inside, none at the border, `(H * W,)`."""
+    mask = torch.zeros((height, width), dtype=torch.int16)
+    mask[1:-1, 1:-1] = -1
+    return mask.view(-1)
+
+
+def blur(images: Tensor, magnitude: float) -> Tensor:
+    """Box blur of radius `magnitude`, edges extended."""
+    return _box(_box(images, 3, magnitude), 2, magnitude)
+
+
+def _box(images: Tensor, dim: int, radius: float) -> Tensor:
+    # Pillow's fixed point: 24 bits, whole pixels weigh `whole`, the two partly covered ones `edge`.
+    reach = int(radius)
+    whole = int(np.float32(1 << 24) / np.float32(radius * 2 + 1))
+    edge = ((1 << 24) - (reach * 2 + 1) * whole) // 2
+    size = images.shape[dim]
+    positions = torch.arange(-reach - 1, size + reach + 1, device=images.device).clamp_(0, size - 1)
+    padded = images.index_select(dim, positions).to(torch.int64)
+    inner = padded.narrow(dim, 1, size).clone()
+    for offset in range(2, 2 * reach + 2):
+        inner += padded.narrow(dim, offset, size)
+    outer = padded.narrow(dim, 0, size) + padded.narrow(dim, 2 * reach + 2, size)
+    return ((inner * whole + outer * edge + (1 << 23)) >> 24).to(torch.uint8)

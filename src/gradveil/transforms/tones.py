@@ -1,0 +1,127 @@
+"""Operations on grey levels and colours, bit-equal to Pillow, on uint8 batches `(B, C, H, W)` with 1 or 3 channels.
+
+Every function returns a new tensor. `signs` is `(B,)` of +1 and -1, on the CPU. Truncation goes through int16,
+because that is torch's fast conversion and no intermediate value leaves its range.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gradveil.transforms.scratch import converted, scratch
+
+_HALF = torch.tensor(0.5)
+
+
+def invert(images: Tensor, magnitude: float) -> Tensor:
+    """255 - p."""
+    return ~images
+
+
+def posterize(images: Tensor, magnitude: float) -> Tensor:
+    """Keep the `magnitude` highest bits."""
+    return images & (256 - (1 << (8 - int(magnitude))))
+
+
+def solarize(images: Tensor, magnitude: float) -> Tensor:
+    """Invert the pixels that are not below the threshold `magnitude`."""
+    first = -int(-magnitude // 1)  # the lowest inverted level
+    if first > 255:
+        return images.clone()
+    if first <= 0:
+        return ~images
+    # 0 below the threshold and 255 from it on, without a comparison: those are ten times slower than arithmetic on
+    # bytes.
+    mask = images.clamp(first - 1, first).sub_(first - 1).neg_()
+    return mask.bitwise_xor_(images)
+
+
+def brightness(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
+    """Blend with black: p (1 + m s)."""
+    # Pillow computes 0 + factor * (p - 0): adding and taking away nothing changes no bit.
+    return to_bytes(converted(images, torch.float32).mul_(factors(magnitude, signs, images.device)))
+
+
+def contrast(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
+    """Blend with the image's mean luminance, rounded to a grey level."""
+    pixels = converted(images, torch.float32)
+    grey = luminance(pixels).view(len(images), -1)
+    # float32 adds whole numbers exactly below 2**24: 65,793 white pixels.
+    total = grey.sum(1, dtype=torch.float32 if grey.shape[1] <= 1 << 16 else torch.float64).to(torch.float64)
+    mean = total.div_(grey.shape[1]).add_(0.5).floor_().to(torch.float32).view(-1, 1, 1, 1)
+    return to_bytes(pixels.sub_(mean).mul_(factors(magnitude, signs, images.device)).add_(mean))
+
+
+def color(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
+    """Blend with the image's own grey version; an identity on one channel."""
+    if images.shape[1] == 1:
+        return images.clone()
+    pixels = converted(images, torch.float32)
+    grey = luminance(pixels)
+    return to_bytes(pixels.sub_(grey).mul_(factors(magnitude, signs, images.device)).add_(grey))
+
+
+def grayscale(images: Tensor, magnitude: float) -> Tensor:
+    """The luminance in every channel; an identity on one channel."""
+    if images.shape[1] == 1:
+        return images.clone()
+    return to_bytes(luminance(converted(images, torch.float32))).expand_as(images).contiguous()
+
+
+def autocontrast(images: Tensor, magnitude: float) -> Tensor:
+    """Stretch every channel linearly to 0..255."""
+    channels = images.view(images.shape[0] * images.shape[1], -1)
+    low = channels.amin(1, keepdim=True).to(torch.float64)
+    high = channels.amax(1, keepdim=True).to(torch.float64)
+    flat = low == high
+    # Tensor by tensor: torch computes number / tensor as number * (1 / tensor), which rounds twice.
+    scale = torch.where(flat, 1.0, torch.full_like(high, 255.0).div_(high - low))
+    offset = torch.where(flat, 0.0, -low * scale)
+    # Two roundings in double precision, as Pillow's table has them: 254.99999999999997 must stay below 255.
+    return to_bytes(converted(channels, torch.float64).mul_(scale).add_(offset)).view(images.shape)
+
+
+def equalize(images: Tensor, magnitude: float) -> Tensor:
+    """Flatten every channel's histogram."""
+    channels = images.view(images.shape[0] * images.shape[1], -1)
+    planes, pixels = channels.shape
+    exact = torch.float32 if pixels < 1 << 23 else torch.float64  # integer divisions below come out right in it
+    offsets = torch.arange(0, planes * 256, 256, dtype=torch.int32, device=images.device)
+    levels = converted(channels, torch.int32).add_(offsets.view(-1, 1)).view(-1)
+    counts = torch.bincount(levels, minlength=planes * 256).view(planes, 256)
+    last = counts.gather(1, channels.amax(1, keepdim=True).to(torch.int64))
+    step = (pixels - last).div_(255, rounding_mode="floor")
+    counts = converted(counts, exact)
+    before = counts.cumsum(1).sub_(counts).add_((step // 2).to(exact))
+    table = to_bytes(before.div_(step.clamp(min=1).to(exact)).clamp_(max=255))
+    unchanged = (step.view(-1) == 0).nonzero().view(-1)
+    if len(unchanged):
+        table[unchanged] = torch.arange(256, dtype=torch.uint8, device=images.device)
+    return table.view(-1).index_select(0, levels).view(images.shape)
+
+
+def luminance(pixels: Tensor) -> Tensor:
+    """Pillow's conversion to grey of float32 pixels `(B, C, H, W)`: `(B, 1, H, W)` float32 holding whole grey levels.
+
+    One channel is its own luminance and comes back as it is.
+    """
+    if pixels.shape[1] == 1:
+        return pixels
+    # (19595 R + 38470 G + 7471 B + 32768) >> 16: every sum is an integer below 2**24, hence exact in float32, scaled
+    # or not.
+    red, green, blue = pixels.unbind(1)
+    total = scratch("grey", red.shape, torch.float32, pixels.device)
+    torch.add(_HALF, red, alpha=19595 / 65536, out=total)
+    total.add_(green, alpha=38470 / 65536).add_(blue, alpha=7471 / 65536)
+    return total.copy_(converted(total, torch.int16)).unsqueeze(1)
+
+
+def factors(magnitude: float, signs: Tensor, device: torch.device) -> Tensor:
+    """Pillow's enhancement factors `1 + m s`, `(B, 1, 1, 1)`, rounded to float32 once as Pillow does."""
+    values = (1 + magnitude * signs.numpy()).astype(np.float32)
+    return torch.from_numpy(values.reshape(-1, 1, 1, 1)).to(device)
+
+
+def to_bytes(values: Tensor) -> Tensor:
+    """Truncate and clip: Pillow's way from a float to a pixel."""
+    return converted(values, torch.int16, "bytes").clamp_(0, 255).to(torch.uint8)

@@ -1,0 +1,44 @@
+"""The page for users says what is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gradveil.transforms import LIBRARY, OPERATIONS, operation, space_size
+
+PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def test_code_on_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 5
+    before = dict(OPERATIONS)
+    names: dict[str, object] = {}
+    try:
+        for block in blocks:
+            exec(block, names)
+    finally:
+        OPERATIONS.clear()
+        OPERATIONS.update(before)
+    assert names["transformed"].shape == names["images"].shape  # type: ignore[attr-defined]
+
+
+def test_tables_list_every_operation(page: str) -> None:
+    for op in LIBRARY:
+        assert f"| {op.index} | `{op}` | {op.describe()} | {'yes' if op.signed else ''} |" in page
+    for name in set(OPERATIONS) - {op.name for op in LIBRARY}:
+        assert f"| `{name}` | {operation(name, 5).describe()} |" in page
+
+
+def test_sizes_are_the_counted_ones(page: str) -> None:
+    colour, grey = space_size(3), space_size(1)
+    assert f"| different policies, at most | {colour.policies:,} | {grey.policies:,} |" in page
+    assert f"| different operations | {colour.functions} | {grey.functions} |" in page
