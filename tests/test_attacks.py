@@ -95,10 +95,14 @@ def test_the_model_and_the_gradient_are_left_alone(fashion: Dataset, small_net: 
     assert all(parameter.grad is None for parameter in small_net.parameters())
 
 
-def test_a_run_that_blows_up_is_called_diverged(fashion: Dataset, lenet: nn.Module) -> None:
+def test_a_run_that_blows_up_is_called_diverged(fashion: Dataset, small_net: nn.Module) -> None:
     batch = one_image(fashion, 0)
-    wild = Inversion(l2_distance, Adam(1e36), iterations=5, boxed=False)
-    assert wild(lenet, share(lenet, batch), batch.labels, (1, 28, 28)).diverged
+    wild, tame = (Inversion(l2_distance, Adam(lr), iterations=5, restarts=2, boxed=False) for lr in (1e36, 0.1))
+    blown, fine = (attack(small_net, share(small_net, batch), batch.labels, (1, 28, 28)) for attack in (wild, tame))
+    assert blown.diverged
+    assert blown.iterations < 5
+    assert bool(torch.isfinite(blown.images).all())
+    assert not fine.diverged
 
 
 def test_restarts_keep_the_best(fashion: Dataset, lenet: nn.Module) -> None:

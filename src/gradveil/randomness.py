@@ -6,6 +6,7 @@ image from the image's own index, so that batch size, worker count and interrupt
 
 import hashlib
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,17 +27,9 @@ def hashed_uniform(indices: Tensor, seed: int, *path: str | int) -> Tensor:
 
     Counter-based (the finaliser of splitmix64 over a keyed counter), hence the same on every device and for every batching.
     """
-    z = indices.to(torch.int64) * _signed(0x9E3779B97F4A7C15) + derive_seed(seed, *path)
-    z = (z ^ _shift(z, 30)) * _signed(0xBF58476D1CE4E5B9)
-    z = (z ^ _shift(z, 27)) * _signed(0x94D049BB133111EB)
-    z = z ^ _shift(z, 31)
-    return _shift(z, 11).to(torch.float64) * 2.0**-53
-
-
-def _signed(constant: int) -> int:
-    return constant - 2**64 if constant >= 2**63 else constant
-
-
-def _shift(z: Tensor, bits: int) -> Tensor:
-    # int64 shifts are arithmetic: mask off the copies of the sign bit.
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
+    # numpy has unsigned 64-bit arithmetic that wraps around; torch has not.
+    z = indices.cpu().numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(derive_seed(seed, *path))
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
+    return torch.from_numpy(z * 2.0**-53).to(indices.device)

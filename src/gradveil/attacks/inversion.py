@@ -123,8 +123,10 @@ class Inversion:
                 break
         # The last step has not been evaluated yet.
         closure()
+        pixels = guess.detach() * units.std + units.mean
         return Reconstruction(
-            images=(guess.detach() * units.std + units.mean).clamp(0, 1),
+            # A run that blew up leaves no numbers; grey stands for them, `diverged` says so.
+            images=pixels.nan_to_num(0.5, 1.0, 0.0).clamp(0, 1),
             distance=distances[-1],
             iterations=len(history),
             restarts=restart + 1,

@@ -78,7 +78,9 @@ class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
         chosen = crop_and_flip(self.images.images[indices], indices, self.seed, epoch)
         if self.policy is not None:
             chosen = self.policy(chosen, seed=self.seed, epoch=epoch, indices=indices)
-        return to_unit(chosen), self.images.labels[indices]
+        # Channels last is the layout convolutions are fastest in on a CPU, and the policy must not change it.
+        unit = torch.empty(chosen.shape, memory_format=torch.channels_last)
+        return unit.copy_(chosen).div_(255), self.images.labels[indices]
 
 
 def _chunks(indices: Tensor, size: int) -> list[Tensor]:

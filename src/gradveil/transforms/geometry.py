@@ -26,25 +26,23 @@ def translate(images: Tensor, magnitude: float, signs: Tensor, *, axis: Axis) ->
 
 
 def _translate(images: Tensor, runs: Runs, *, magnitude: float, axis: Axis) -> Tensor:
-    batch, channels, height, width = images.shape
-    dim, size, stride = (3, width, 1) if axis == "x" else (2, height, width)
-    flat, moved = images.view(-1), torch.empty_like(images)
-    pixels = flat.numel() // batch
+    _, channels, height, width = images.shape
+    size, stride = (width, 1) if axis == "x" else (height, width)
+    moved = torch.empty_like(images)
+    source, target = images.view(-1), moved.view(-1)
+    pixels = channels * height * width
     for start, stop, sign in runs:
         # Pillow's pixel x reads x + 0.5 + t, truncated. Published magnitudes are never within 1/1000 of an integer
         # there.
         shift = int((0.5 + magnitude * size * sign) // 1)
-        # A shift of the flat array moves every line at once; what slips in from the next line is masked.
-        mask = _kept(shift, axis, channels, height, width).to(images.device)
-        # Only the very first and last image could read outside the array.
-        low, high = start + (start == 0 and shift < 0), stop - (stop == batch and shift > 0)
+        # A shift of the flat array moves every line at once; what slips in from the next line, or was never written
+        # because it would come from outside the array, is masked.
+        offset = shift * stride
+        low, high = max(start * pixels, -offset), min(stop * pixels, len(source) - offset)
         if high > low:
-            source = flat[low * pixels + shift * stride : high * pixels + shift * stride].view(high - low, pixels)
-            torch.bitwise_and(source, mask, out=moved[low:high].view(high - low, pixels))
-        for edge in (*range(start, low), *range(max(high, low), stop)):
-            kept = size - abs(shift)
-            whole = moved[edge : edge + 1].zero_()
-            whole.narrow(dim, max(-shift, 0), kept).copy_(images[edge : edge + 1].narrow(dim, max(shift, 0), kept))
+            target[low:high] = source[low + offset : high + offset]
+        mask = _kept(shift, axis, channels, height, width).to(images.device)
+        target[start * pixels : stop * pixels].view(-1, pixels).bitwise_and_(mask)
     return moved
 
 
