@@ -193,7 +193,7 @@ def test_lightning_data_module(colour: Tensor) -> None:
     assert torch.equal(images, expected(colour[:8]))
 
 
-def test_flower_client_shape_of_use(colour: Tensor) -> None:
+def test_a_partition_gets_the_draws_of_the_whole(colour: Tensor) -> None:
     """A client's partition is a slice; drawing by content keeps an image's draw wherever it ends up."""
     transform = PolicyTransform(POLICY, seed=9)
     whole = transform(colour[:30])

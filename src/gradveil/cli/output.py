@@ -34,7 +34,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
 
     shown = Table(title=title, title_justify="left")
     for number, column in enumerate(columns):
-        shown.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        first = number == 0
+        shown.add_column(column, justify="left" if first else "right", overflow="fold", no_wrap=first)
     for row in rows:
         shown.add_row(*row)
     Console().print(shown)
