@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.measure import median_seconds
+from bench.measure import side_by_side
 from gradveil.attacks import attack_named
 from gradveil.attacks.objectives import cosine_distance
 from gradveil.attacks.priors import TotalVariation
@@ -18,34 +18,26 @@ MODELS = ("convnet-16", "resnet20")
 ITERATIONS = 40
 
 
-def run(repeats: int = 7) -> list[dict[str, object]]:
+def run(turns: int = 9) -> list[dict[str, object]]:
     """One row per model; `value` is how many times faster an iteration of ours is."""
     with one_thread():
-        return [_row(model, repeats) for model in MODELS]
+        return [_row(model, turns) for model in MODELS]
 
 
-def _row(name: str, repeats: int) -> dict[str, object]:
+def _row(name: str, turns: int) -> dict[str, object]:
     dataset = load("fashion-mnist-tenth")
     mean, std = channel_statistics(dataset.train.images)
     model = build(name, dataset.train.image_shape, 10, mean=mean, std=std).eval()
     batch = Batch(to_unit(dataset.test.images[:1]), dataset.test.labels[:1])
     gradients = share(model, batch)
     attack = attack_named("adam+cosine", ITERATIONS)
-    ours, plain = median_seconds(
-        (
-            lambda: attack(model, gradients, batch.labels, dataset.train.image_shape),
-            lambda: published_loop(model, gradients, batch.labels, Normalize(mean, std)),
-        ),
-        repeats,
+    compared = side_by_side(
+        lambda: attack(model, gradients, batch.labels, dataset.train.image_shape),
+        lambda: published_loop(model, gradients, batch.labels, Normalize(mean, std)),
+        turns=turns,
     )
-    return {
-        "name": f"attack iteration on {name}",
-        "value": plain / ours,
-        "ours": ours / ITERATIONS,
-        "baseline": plain / ITERATIONS,
-        "unit": "s",
-        "settings": f"adam+cosine, one 28x28 image, one thread, median of {repeats} runs of {ITERATIONS} iterations",
-    }
+    settings = f"adam+cosine, one 28x28 image, one thread, {turns} turns of {ITERATIONS} iterations, against the published loop"
+    return compared.row(f"attack iteration on {name}", settings, per=ITERATIONS)
 
 
 def published_loop(model: nn.Module, gradients: Gradients, labels: Tensor, units: Normalize) -> Tensor:

@@ -1,19 +1,49 @@
-"""Side-by-side timing: both candidates run in turns in one process, medians are compared."""
+"""Side-by-side timing: ours and the baseline run in turns in one process, and every turn gives a ratio."""
 
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 
-def median_seconds(works: tuple[Callable[[], object], ...], repeats: int, in_a_row: int = 1) -> list[float]:
-    """The median time of each piece of work, after one run to warm up; a measurement is the mean of `in_a_row` calls."""
-    times: list[list[float]] = [[] for _ in works]
-    for work in works:
+@dataclass(frozen=True)
+class Comparison:
+    """Median seconds of both, and the median and quartiles of baseline / ours over the turns."""
+
+    ours: float
+    baseline: float
+    ratio: float
+    quartiles: tuple[float, float]
+
+    def row(self, name: str, settings: str, *, per: float = 1, unit: str = "s") -> dict[str, object]:
+        """The comparison as a row of runs/bench.json; `per` and `unit` turn seconds into another figure."""
+        rate = unit.endswith("/s")
+        return {
+            "name": name,
+            "value": self.ratio,
+            "quartiles": self.quartiles,
+            "ours": per / self.ours if rate else self.ours / per,
+            "baseline": per / self.baseline if rate else self.baseline / per,
+            "unit": unit,
+            "settings": settings,
+        }
+
+
+def side_by_side(
+    ours: Callable[[], object], baseline: Callable[[], object], *, turns: int, in_a_row: int = 1
+) -> Comparison:
+    """Time both in `turns` turns after one run to warm up; in a turn each is called `in_a_row` times."""
+    ours()
+    baseline()
+    times = [(_seconds(ours, in_a_row), _seconds(baseline, in_a_row)) for _ in range(turns)]
+    ratios = [theirs / mine for mine, theirs in times]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    mine, theirs = (statistics.median(column) for column in zip(*times, strict=True))
+    return Comparison(mine, theirs, middle, (low, high))
+
+
+def _seconds(work: Callable[[], object], calls: int) -> float:
+    start = time.perf_counter()
+    for _ in range(calls):
         work()
-    for _ in range(repeats):
-        for work, measured in zip(works, times, strict=True):
-            start = time.perf_counter()
-            for _ in range(in_a_row):
-                work()
-            measured.append((time.perf_counter() - start) / in_a_row)
-    return [statistics.median(measured) for measured in times]
+    return (time.perf_counter() - start) / calls

@@ -2,14 +2,14 @@
 
 Ours starts from a uint8 tensor (B, C, H, W), Pillow from a list of arrays (H, W, C) as datasets hold them; both end
 in the same (B, C, H, W) batch, which is checked. Drawing members and signs is inside our time and outside Pillow's.
-Measurements of the two alternate, and the medians are compared.
+The two take turns.
 """
 
 import numpy as np
 import torch
 from PIL import Image
 
-from bench.measure import median_seconds
+from bench.measure import side_by_side
 from gradveil.datasets import load
 from gradveil.parallel import one_thread
 from gradveil.transforms import Policy
@@ -21,16 +21,16 @@ IN_A_ROW = 5  # calls per measurement: throughput is what is asked for, not the 
 SIZES = {32: 256, 64: 256, 224: 32}  # side -> batch
 
 
-def run(repeats: int = 7) -> list[dict[str, object]]:
+def run(turns: int = 11) -> list[dict[str, object]]:
     """One row per policy and size; `value` is how many times Pillow's images per second."""
     # As in any training process: having freed a large tensor, malloc keeps memory instead of returning it after every
     # batch.
     torch.empty(30_000_000, dtype=torch.uint8).fill_(0)
     with one_thread():
-        return [_row(text, side, batch, repeats) for side, batch in SIZES.items() for text in POLICIES]
+        return [_row(text, side, batch, turns) for side, batch in SIZES.items() for text in POLICIES]
 
 
-def _row(text: str, side: int, batch: int, repeats: int) -> dict[str, object]:
+def _row(text: str, side: int, batch: int, turns: int) -> dict[str, object]:
     policy = Policy.parse(text)
     images = _pictures(batch, side)
     arrays = [np.ascontiguousarray(image.permute(1, 2, 0).numpy()) for image in images]
@@ -51,15 +51,11 @@ def _row(text: str, side: int, batch: int, repeats: int) -> dict[str, object]:
         return torch.stack(done)
 
     assert torch.equal(with_gradveil(), pillow())
-    ours, theirs = median_seconds((with_gradveil, pillow), repeats, in_a_row=IN_A_ROW)
-    return {
-        "name": f"transforms {text} at {side}x{side}",
-        "value": theirs / ours,
-        "ours": batch / ours,
-        "baseline": batch / theirs,
-        "unit": "images/s",
-        "settings": f"{batch} colour images, one thread, median of {repeats}, against Pillow one image at a time",
-    }
+    settings = (
+        f"batches of {batch} colour images, one thread, {turns} turns of {IN_A_ROW}, against Pillow one image at a time"
+    )
+    compared = side_by_side(with_gradveil, pillow, turns=turns, in_a_row=IN_A_ROW)
+    return compared.row(f"policy {text} at {side}x{side}", settings, per=batch, unit="images/s")
 
 
 def _pictures(batch: int, side: int) -> torch.Tensor:

@@ -42,10 +42,13 @@ def train_resnet20(record: dict[str, Any]) -> str:
 
 def bench(record: list[dict[str, Any]]) -> str:
     """The ratios of `make bench`."""
-    lines = ["| measured | ratio | ours | baseline | settings |", "|---|---|---|---|---|"]
+    lines = ["| measured | faster (quartiles) | ours | baseline | settings |", "|---|---|---|---|---|"]
     for row in record:
+        low, high = row["quartiles"]
         figures = f"{row['ours']:.4g} {row['unit']} | {row['baseline']:.4g} {row['unit']}"
-        lines.append(f"| {row['name']} | {row['value']:.2f}x | {figures} | {row['settings']} |")
+        lines.append(
+            f"| {row['name']} | {row['value']:.2f}x ({low:.2f} to {high:.2f}) | {figures} | {row['settings']} |"
+        )
     return "\n".join(lines) + "\n"
 
 

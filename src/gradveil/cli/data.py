@@ -50,7 +50,7 @@ def data(
                     f"{row.test:,}",
                     "x".join(str(side) for side in row.shape),
                     str(row.classes),
-                    f"{row.download_megabytes:g}" if row.download_megabytes else "–",
+                    f"{row.download_megabytes:g}" if row.download_megabytes else "-",
                     row.present,
                     row.licence,
                 ]

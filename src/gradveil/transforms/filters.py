@@ -9,9 +9,6 @@ from torch import Tensor
 from gradveil.transforms.scratch import converted, scratch
 from gradveil.transforms.tones import factors, to_bytes
 
-# Adding and taking away 1.5 * 2**23 rounds a small float32 to the nearest integer.
-_ROUND = torch.tensor(12582912.0)
-
 
 def sharpness(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
     """Blend with the smoothed image: above 1 sharpens, below 1 softens."""
@@ -39,7 +36,7 @@ def _smoothing(images: Tensor) -> Tensor:
     torch.add(across[: -2 * width], across[width:-width], out=inner).add_(across[2 * width :])
     around.add_(flat, alpha=-9).view(-1, height * width).bitwise_and_(_interior(height, width).to(images.device))
     change = converted(around, torch.float32)
-    return torch.add(_ROUND, change, alpha=1 / 13, out=change).sub_(_ROUND).view(images.shape)
+    return change.mul_(1 / 13).round_().view(images.shape)
 
 
 @lru_cache(maxsize=64)

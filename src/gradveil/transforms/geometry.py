@@ -17,7 +17,7 @@ from gradveil.transforms.grouping import Runs, by_sign
 from gradveil.transforms.scratch import converted, scratch
 
 Axis = Literal["x", "y"]
-_SHEARED_AT_ONCE = 1 << 17  # pixels; in double precision they still fit a core's cache
+_SHEARED_AT_ONCE = 1 << 20  # pixels; measured, as `library.PIECE`
 
 
 def translate(images: Tensor, magnitude: float, signs: Tensor, *, axis: Axis) -> Tensor:
@@ -142,7 +142,10 @@ def _shear(images: Tensor, slope: float, axis: Axis, out: Tensor) -> None:
     for start in range(0, len(planes), step):
         part = planes[start : start + step]
         taps = scratch("taps", (len(part), where.numel()), torch.uint8, part.device)
-        torch.gather(part, 1, where.view(-1).expand(len(part), -1), out=taps)
+        if part.device.type == "cpu":  # numpy takes two thirds of the time; "clip" only spares it a buffer
+            np.take(part.numpy(), where.view(-1).numpy(), axis=1, out=taps.numpy(), mode="clip")
+        else:
+            torch.gather(part, 1, where.view(-1).expand(len(part), -1), out=taps)
         wide = converted(taps, torch.int16, "taps").view(len(part), *where.shape)
         value = converted(_bicubic(wide, fraction, axis, (height, width)), torch.int16, "bytes")
         done[start : start + step] = value.clamp_(0, 255).bitwise_and_(inside).view(len(part), -1)
