@@ -179,3 +179,10 @@ def test_describe_names_every_step() -> None:
     lines = Policy.parse("3-1-7+identity").describe((32, 32))
     assert lines[0].startswith("move left or right by 45% of the width (15 pixels), fill black; raise or lower")
     assert lines[1] == "leave the image as it is"
+
+
+def test_indices_may_be_a_list_and_unsigned_operations_ignore_signs() -> None:
+    images = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    policy = Policy.parse("3-1-7")
+    assert torch.equal(policy(images, indices=[5, 9, 2]), policy(images, indices=torch.tensor([5, 9, 2])))
+    assert torch.equal(LIBRARY[0].apply(images, torch.zeros(3)), 255 - images)

@@ -60,7 +60,7 @@ class Operation:
         unsigned operations). The input is never changed or returned.
         """
         check_images(images)
-        if signs is None:
+        if signs is None or not self.signed:
             signs = torch.ones(len(images), dtype=torch.int64)
         elif signs.shape != images.shape[:1] or not bool((signs.abs() == 1).all()):
             raise GradveilError(f"signs must be {len(images)} values of +1 or -1, got shape {tuple(signs.shape)}")

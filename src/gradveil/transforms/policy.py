@@ -1,7 +1,7 @@
 """Policies: what is applied to every private image before a client computes its gradient (Gao et al., CVPR 2021)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -81,7 +81,9 @@ class Policy:
 
         return canonical_policy(self, channels)
 
-    def __call__(self, images: Tensor, *, seed: int = 0, epoch: int = 0, indices: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, images: Tensor, *, seed: int = 0, epoch: int = 0, indices: Tensor | Sequence[int] | None = None
+    ) -> Tensor:
         """Transform a uint8 batch `(B, C, H, W)`; the input is not changed.
 
         `indices` `(B,)` number the images in their dataset (default 0, 1, ...). Member and signs of an image are a pure
@@ -89,11 +91,10 @@ class Policy:
         image is the same for every policy, so that policies compared at one seed are paired.
         """
         check_images(images)
-        if indices is None:
-            indices = torch.arange(len(images))
-        elif indices.shape != images.shape[:1]:
-            raise GradveilError(f"{len(images)} images need as many indices, got shape {tuple(indices.shape)}")
-        draws = Draws.of(indices, seed, epoch)
+        numbers = torch.arange(len(images)) if indices is None else torch.as_tensor(indices)
+        if numbers.shape != images.shape[:1]:
+            raise GradveilError(f"{len(images)} images need as many indices, got shape {tuple(numbers.shape)}")
+        draws = Draws.of(numbers, seed, epoch)
         return in_pieces(images, lambda piece, where: self._run(piece, draws[where]))
 
     def _run(self, images: Tensor, draws: "Draws") -> Tensor:
