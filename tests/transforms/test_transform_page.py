@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from gradveil.transforms import LIBRARY, OPERATIONS, operation, space_size
+from gradveil.types import Dataset
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
 
@@ -42,3 +44,11 @@ def test_sizes_are_the_counted_ones(page: str) -> None:
     colour, grey = space_size(3), space_size(1)
     assert f"| different policies, at most | {colour.policies:,} | {grey.policies:,} |" in page
     assert f"| different operations | {colour.functions} | {grey.functions} |" in page
+
+
+def test_what_rounded_magnitudes_would_change(page: str, fashion: Dataset) -> None:
+    images = fashion.test.images.float()
+    exact, rounded = ((images * factor).clamp(max=255).to(torch.uint8) for factor in (1 + 1 / 3, 1.333333))
+    assert torch.equal(exact, LIBRARY[26].apply(fashion.test.images))
+    share = float((exact != rounded).float().mean())
+    assert f"changes {share:.0%} of the pixels of the embedded Fashion-MNIST test images" in page
