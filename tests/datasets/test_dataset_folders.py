@@ -1,6 +1,8 @@
 import contextlib
 import io
+import errno
 import os
+from pathlib import Path
 import zlib
 
 import numpy as np
@@ -103,16 +105,19 @@ def test_folder_errors_name_the_folder(tmp_path, fashion):
         load(f"folder:{tmp_path}")
 
 
-def test_an_unreadable_folder_is_named(tmp_path, fashion):
+def test_an_unreadable_folder_is_named(tmp_path, fashion, monkeypatch):
     class_folders(tmp_path, fashion.train.images, ["a", "b"], 2)
-    (tmp_path / "b").chmod(0)
-    if os.access(tmp_path / "b", os.R_OK):
-        pytest.skip("permissions do not bind this user")
-    try:
-        with pytest.raises(GradveilError, match=r"cannot read folder .*b: Permission denied"):
-            load(f"folder:{tmp_path}")
-    finally:
-        (tmp_path / "b").chmod(0o700)
+    scandir = os.scandir
+
+    def refused(folder):
+        # What the system says when permissions are missing; root, as which some machines test, is never told so.
+        if Path(folder).name == "b":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(GradveilError, match=r"cannot read folder .*b: Permission denied"):
+        load(f"folder:{tmp_path}")
 
 
 @pytest.mark.parametrize("suffix", [".png", ".jpg", ".bmp", ".gif", ".webp", ".tiff"])

@@ -43,7 +43,7 @@ class Scorer:
     images: int = 100
     batches: int = 10
     batch_size: int = 100
-    definition: str = "code"
+    definition: str = "paper"
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -50,7 +50,7 @@ def privacy(
     labels: Tensor,
     indices: Sequence[int],
     *,
-    definition: str = "code",
+    definition: str = "paper",
     seed: int = 0,
     advance: Advance = ignore,
 ) -> Estimate:
