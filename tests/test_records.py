@@ -1,4 +1,6 @@
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +9,7 @@ from torch import nn
 
 from gradveil.errors import GradveilError
 from gradveil.leakage import measure
+from gradveil.progress import Advance
 from gradveil.records import Record, Scenario
 from gradveil.store import read_records
 from gradveil.types import Dataset
@@ -50,9 +53,9 @@ def test_finished_images_are_not_attacked_again_whatever_the_workers(
 
     original = leakage.attack_image
 
-    def counting(scenario: Scenario, network: nn.Module, images: object, index: int) -> Record:
+    def counting(scenario: Scenario, network: nn.Module, images: object, index: int, **options: object) -> Record:
         attacked.append(index)
-        return original(scenario, network, images, index)  # type: ignore[arg-type]
+        return original(scenario, network, images, index, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(leakage, "attack_image", counting)
     records = measure(SCENARIO, small_net, fashion.test, [1, 2, 0], run)
@@ -61,9 +64,37 @@ def test_finished_images_are_not_attacked_again_whatever_the_workers(
     assert [records[2], records[0]] == before
 
 
+class Heard:
+    """A progress display that remembers."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.lots: list[int] = []
+
+    @contextmanager
+    def __call__(self, title: str, total: int, unit: str) -> Iterator[Advance]:
+        self.total = total
+        yield self.lots.append
+
+
 @pytest.mark.slow
 def test_two_workers_give_the_same_records(fashion: Dataset, small_net: nn.Module, run: Path, tmp_path: Path) -> None:
-    assert measure(SCENARIO, small_net, fashion.test, [0, 1], tmp_path / "two", workers=2) == read_records(run)[0]
+    heard = Heard()
+    two = measure(SCENARIO, small_net, fashion.test, [0, 1], tmp_path / "two", workers=2, progress=heard)
+    assert two == read_records(run)[0]
+    assert sum(heard.lots) == heard.total == 2 * 3
+
+
+@pytest.mark.parametrize("attack", ["adam+cosine", "dlg"])
+def test_progress_adds_up_whether_an_attack_restarts_or_stops_early(
+    fashion: Dataset, small_net: nn.Module, tmp_path: Path, attack: str
+) -> None:
+    heard = Heard()
+    scenario = replace(SCENARIO, attack=attack, iterations=45)
+    measure(scenario, small_net, fashion.test, [0], tmp_path, progress=heard)
+    measure(scenario, small_net, fashion.test, [0], tmp_path / "again", progress=heard)
+    assert sum(heard.lots) == 2 * heard.total == 2 * 45
+    assert len(heard.lots) > 4
 
 
 def test_damaged_and_foreign_files_are_named_and_left_out(run: Path) -> None:

@@ -11,9 +11,9 @@ from gradveil import metrics
 from gradveil.attacks import attack_named
 from gradveil.client import share
 from gradveil.errors import GradveilError
-from gradveil.parallel import run_jobs
+from gradveil.parallel import from_workers, run_jobs
 from gradveil.pictures import to_png
-from gradveil.progress import Progress, silent
+from gradveil.progress import Advance, Progress, ignore, silent
 from gradveil.randomness import derive_seed
 from gradveil.records import Record, Scenario
 from gradveil.store import Store
@@ -46,35 +46,44 @@ def measure(
         if not 0 <= index < len(images):
             raise GradveilError(f"image {index} does not exist: there are images 0 to {len(images) - 1}")
     # Bad names are refused before anything is computed.
-    attack_named(scenario.attack, scenario.iterations)
+    steps = attack_named(scenario.attack, scenario.iterations).iterations
     network.eval()
     store = Store(folder, network, images)
     found = {index: record for index in indices if (record := store.get(scenario, index)) is not None}
     missing = [index for index in dict.fromkeys(indices) if index not in found]
     title = f"{scenario.attack} on {scenario.model}, defense {scenario.defense}"
-    with progress(title, len(found) + len(missing), "attacks") as advance:
-        advance(len(found))
-        for record in run_jobs(partial(attack_image, scenario, network, images), missing, workers=workers):
+    with (
+        progress(title, steps * (len(found) + len(missing)), "steps") as advance,
+        from_workers(advance, workers=min(workers, len(missing)) or 1) as report,
+    ):
+        advance(steps * len(found))
+        attack = partial(attack_image, scenario, network, images, advance=report)
+        for record in run_jobs(attack, missing, workers=workers):
             store.put(record)
             found[record.index] = record
-            advance(1)
     return [found[index] for index in indices]
 
 
-def attack_image(scenario: Scenario, network: nn.Module, images: ImageSet, index: int) -> Record:
-    """Share the defended gradient of one image and let the attack rebuild it."""
+def attack_image(
+    scenario: Scenario, network: nn.Module, images: ImageSet, index: int, *, advance: Advance = ignore
+) -> Record:
+    """Share the defended gradient of one image and let the attack rebuild it; `advance` hears of its iterations."""
     chosen = images.take([index])
     shared = chosen.images
     if scenario.policy is not None:
         shared = scenario.policy(shared, seed=scenario.seed, indices=torch.tensor([index]))
     transformed, original = to_unit(shared), to_unit(chosen.images)
-    found = attack_named(scenario.attack, scenario.iterations)(
+    attack = attack_named(scenario.attack, scenario.iterations)
+    steps = Steps(attack.iterations, advance)
+    found = attack(
         network,
         share(network, Batch(transformed, chosen.labels)),
         chosen.labels,
         images.image_shape,
         seed=derive_seed(scenario.seed, "attack", index),
+        on_iteration=steps.one,
     )
+    steps.rest()
     return Record(
         scenario=scenario,
         index=index,
@@ -97,6 +106,29 @@ def attack_image(scenario: Scenario, network: nn.Module, images: ImageSet, index
         },
         gradveil=__version__,
     )
+
+
+class Steps:
+    """Reports an attack's iterations in lots, `total` in the end whether it restarts or stops early."""
+
+    LOT = 20
+
+    def __init__(self, total: int, advance: Advance) -> None:
+        self.left, self.waiting, self.advance = total, 0, advance
+
+    def one(self) -> None:
+        self.waiting += 1
+        if self.waiting == self.LOT:
+            self._report(self.LOT)
+
+    def rest(self) -> None:
+        self._report(self.left)
+
+    def _report(self, units: int) -> None:
+        units = min(units, self.left)
+        self.left -= units
+        self.waiting = 0
+        self.advance(units)
 
 
 def _figure(value: Tensor) -> float:

@@ -1,13 +1,19 @@
 """Run independent jobs in processes of one thread each; results do not depend on how many."""
 
+import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
 from typing import TypeVar
 
 import joblib
 import torch
 
 from gradveil.errors import GradveilError
+from gradveil.progress import Advance
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -22,6 +28,45 @@ def run_jobs(work: Callable[[Job], Result], jobs: Iterable[Job], *, workers: int
         raise GradveilError(f"workers must be at least 1, got {workers}")
     parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
     yield from parallel(joblib.delayed(_on_one_thread)(work, job) for job in jobs)
+
+
+@contextmanager
+def from_workers(advance: Advance, *, workers: int) -> Iterator[Advance]:
+    """A function that jobs may call wherever they run, to tell `advance` in this process how far they are."""
+    if workers == 1:
+        yield advance
+        return
+    key = secrets.token_bytes(16)
+    with Listener(backlog=64, authkey=key) as listener:
+        report = partial(_report, listener.address, key)
+        hearing = threading.Thread(target=_hear, args=(listener, advance), daemon=True)
+        hearing.start()
+        try:
+            yield report
+        finally:
+            report(_GOODBYE)
+            hearing.join()
+
+
+# Nobody is ever this far back.
+_GOODBYE = -1
+
+
+def _hear(listener: Listener, advance: Advance) -> None:
+    while True:
+        try:
+            with listener.accept() as connection:
+                units = int(connection.recv_bytes(20))
+        except (OSError, EOFError, AuthenticationError):
+            continue  # a worker died while it spoke; the others go on
+        if units == _GOODBYE:
+            return
+        advance(units)
+
+
+def _report(address: str | tuple[str, int], key: bytes, units: int) -> None:
+    with Client(address, authkey=key) as connection:
+        connection.send_bytes(str(units).encode())
 
 
 def _on_one_thread(work: Callable[[Job], Result], job: Job) -> Result:

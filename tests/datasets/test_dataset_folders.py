@@ -1,9 +1,9 @@
 import contextlib
-import io
 import errno
+import io
 import os
-from pathlib import Path
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
