@@ -1,6 +1,7 @@
 """Search for policies that score well on privacy without scoring badly on accuracy (Gao et al., 2021, Algorithm 1)."""
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ import optuna
 from optuna.trial import TrialState, create_trial
 
 from gradveil.errors import GradveilError
-from gradveil.parallel import run_jobs
+from gradveil.parallel import one_thread, run_jobs
 from gradveil.progress import Progress, silent
 from gradveil.randomness import derive_seed
 from gradveil.scores import Estimate, Scorer
 from gradveil.store import content_hash
-from gradveil.transforms import LIBRARY, Policy, PolicyFile, Provenance, save_policy
+from gradveil.transforms import LIBRARY, Policy, PolicyFile, Provenance, save_policy, space_size
 
 LONGEST = 3
 STUDY = "gradveil-search"
@@ -93,12 +94,13 @@ def search(
     """
     if not 1 <= keep <= budget:
         raise GradveilError(f"the search must keep 1 to {budget} policies (its budget), got {keep}")
-    unchanged = scorer.accuracy(Policy.parse("identity"))
+    with one_thread():  # as the workers: the threshold must not depend on the number of threads
+        unchanged = scorer.accuracy(Policy.parse("identity"))
     threshold = unchanged.mean - tolerance * abs(unchanged.mean)
     study = _open_study(storage, _fingerprint(scorer, tolerance))
     drawn = random_policies(scorer.seed, budget, channels=scorer.held_out.image_shape[0])
     done = {trial.user_attrs["policy"] for trial in study.trials}
-    with progress("scoring policies", budget, "policies") as advance:
+    with progress("scoring policies", len(drawn), "policies") as advance:
         advance(sum(str(policy) in done for policy in drawn))
         pending = [policy for policy in drawn if str(policy) not in done]
         for candidate in run_jobs(partial(_score, scorer, threshold), pending, workers=workers):
@@ -109,7 +111,7 @@ def search(
     qualified = [candidate for candidate in candidates if candidate.privacy is not None]
     if not qualified:
         raise GradveilError(
-            f"none of {budget} policies reaches the accuracy score {threshold:.3f}; a larger tolerance than {tolerance} would do"
+            f"none of {len(drawn)} policies reaches the accuracy score {threshold:.3f}; a larger tolerance than {tolerance} would do"
         )
     best = tuple(sorted(qualified, key=_rank)[:keep])
     spent = [score.evaluations for c in candidates for score in (c.accuracy, c.privacy) if score is not None]
@@ -124,9 +126,13 @@ def search(
 
 
 def random_policies(seed: int, count: int, *, channels: int) -> list[Policy]:
-    """`count` policies drawn uniformly from all of one to three published operations, no two doing the same."""
+    """`count` policies drawn uniformly from all of one to three published operations, no two doing the same.
+
+    There are only so many that differ (see `space_size`); asked for more, it gives them all.
+    """
+    count = min(count, space_size(channels, LONGEST).policies - 1)  # one of them is the identity
     seen: set[Policy] = set()
-    drawn = []
+    drawn: list[Policy] = []
     for policy in _draws(seed):
         same = policy.canonical(channels)
         if same not in seen and any(same.members):
@@ -139,8 +145,7 @@ def random_policies(seed: int, count: int, *, channels: int) -> list[Policy]:
 
 def _draws(seed: int) -> Iterator[Policy]:
     sizes = [len(LIBRARY) ** length for length in range(1, LONGEST + 1)]
-    # Far more draws than there are distinct policies: a budget beyond them ends the search instead of hanging it.
-    for number in range(100 * sum(sizes)):
+    for number in itertools.count():
         rest = derive_seed(seed, "policy", number) % sum(sizes)
         length = 1
         while rest >= sizes[length - 1]:
