@@ -111,7 +111,8 @@ def search(
     qualified = [candidate for candidate in candidates if candidate.privacy is not None]
     if not qualified:
         raise GradveilError(
-            f"none of {len(drawn)} policies reaches the accuracy score {threshold:.3f}; a larger tolerance than {tolerance} would do"
+            f"none of {len(drawn)} policies reaches the accuracy score {threshold:.3f}; "
+            f"a larger tolerance than {tolerance} would do"
         )
     best = tuple(sorted(qualified, key=_rank)[:keep])
     spent = [score.evaluations for c in candidates for score in (c.accuracy, c.privacy) if score is not None]
