@@ -9,7 +9,7 @@ from gradveil.attacks.optimizers import Adam
 from gradveil.attacks.priors import TotalVariation
 from gradveil.client import share
 from gradveil.errors import GradveilError
-from gradveil.models import build
+from gradveil.models import build, normalization
 from gradveil.types import Batch, Dataset, Gradients, to_unit
 
 
@@ -138,3 +138,39 @@ def test_gradients_of_another_model_are_refused(fashion: Dataset, lenet: nn.Modu
 def test_an_unknown_attack_gets_a_suggestion() -> None:
     with pytest.raises(GradveilError, match=r"adam\+cosine"):
         attack_named("adam-cosine")
+
+
+def test_the_published_schedule_and_signed_steps() -> None:
+    guess = torch.zeros(4, requires_grad=True)
+    step = Adam(0.1).start(guess, 80)
+    moves = []
+
+    def closure() -> torch.Tensor:
+        guess.grad = torch.tensor([3.0, -0.01, 7.0, -2.0])
+        return torch.zeros(())
+
+    for _ in range(80):
+        before = guess.detach().clone()
+        step(closure)
+        moves.append((guess.detach() - before).tolist())
+    # Only the sign counts, and the rate drops tenfold before steps 30, 50 and 70 of 80.
+    for at, rate in ((0, 0.1), (29, 0.1), (30, 0.01), (50, 0.001), (70, 0.0001), (79, 0.0001)):
+        assert moves[at] == pytest.approx([-rate, rate, -rate, rate], rel=1e-2)
+
+
+def test_the_box_holds_during_the_search(fashion: Dataset, small_net: nn.Module) -> None:
+    batch = one_image(fashion, 0)
+    gradients = share(small_net, batch)
+    lowest, highest = (normalization(small_net, 1)(torch.full((1, 1, 1), value)) for value in (0.0, 1.0))
+    guesses: list[torch.Tensor] = []
+
+    def watch(guess: torch.Tensor) -> torch.Tensor:
+        guesses.append(guess.detach().clone())
+        return guess.sum() * 0
+
+    for boxed in (True, False):
+        guesses.clear()
+        attack = Inversion(cosine_distance, Adam(1.0), (watch,), iterations=5, boxed=boxed)
+        attack(small_net, gradients, batch.labels, (1, 28, 28))
+        inside = all(bool(((guess >= lowest) & (guess <= highest)).all()) for guess in guesses[1:])
+        assert inside is boxed

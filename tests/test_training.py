@@ -15,7 +15,7 @@ from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.models.weights import load_model
 from gradveil.training import Recipe, train
-from gradveil.training.batches import crop_and_flip, training_loader
+from gradveil.training.batches import AugmentedImages, Ticket, crop_and_flip, training_loader
 from gradveil.transforms import Policy
 from gradveil.types import Dataset
 
@@ -138,3 +138,18 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path: Path) 
 def test_tensorboard_logs_are_written_on_request(few: Dataset, tmp_path: Path) -> None:
     train(few, "convnet-4", tmp_path, recipe=Recipe(epochs=1), tensorboard=True)
     assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_every_epoch_draws_anew(few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    original = AugmentedImages.__getitem__
+
+    def watching(self: AugmentedImages, ticket: Ticket) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.append(ticket[0])
+        return original(self, ticket)
+
+    monkeypatch.setattr(AugmentedImages, "__getitem__", watching)
+    train(few, "convnet-4", tmp_path, recipe=Recipe(epochs=3, batch_size=120))
+    assert seen == [0, 0, 1, 1, 2, 2]
+    first, second = (crop_and_flip(few.train.images, torch.arange(len(few.train)), 0, epoch) for epoch in (0, 1))
+    assert not torch.equal(first, second)
