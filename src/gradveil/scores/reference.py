@@ -3,8 +3,8 @@
 Gao et al. (CVPR 2021) print one definition and their code computes another; both are here by name.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,34 +14,12 @@ from gradveil.errors import GradveilError
 from gradveil.names import lookup
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import generator
+from gradveil.scores.definitions import DEFINITIONS, Definition
 from gradveil.scores.estimate import Estimate
+from gradveil.transforms import Policy
 from gradveil.types import Batch, Gradients
 
 EPS = 1e-5
-
-
-@dataclass(frozen=True)
-class Definition:
-    """How S_pri is computed: cosine per tensor or over the whole gradient, and the points and weights of the area."""
-
-    per_tensor: bool
-    points: tuple[float, ...]
-    weights: tuple[float, ...]
-
-
-def riemann(points: int) -> Definition:
-    """The paper's Eq. 5-7: cosine of the flattened gradient, left Riemann sum of `points` points."""
-    return Definition(False, tuple(i / points for i in range(points)), (1 / points,) * points)
-
-
-def trapezoid(intervals: int) -> Definition:
-    """The published code: mean of the tensors' cosines, trapezoid over `intervals` intervals."""
-    ends = {0, intervals}
-    weights = tuple((0.5 if i in ends else 1.0) / intervals for i in range(intervals + 1))
-    return Definition(True, tuple(i / intervals for i in range(intervals + 1)), weights)
-
-
-DEFINITIONS = {"paper": riemann(20), "code": trapezoid(20)}
 
 
 def privacy(
@@ -50,7 +28,7 @@ def privacy(
     labels: Tensor,
     indices: Sequence[int],
     *,
-    definition: str = "paper",
+    definition: str | Definition = "paper",
     seed: int = 0,
     advance: Advance = ignore,
 ) -> Estimate:
@@ -59,7 +37,7 @@ def privacy(
     `images` float (N, C, H, W) are the transformed ones; x0 is uniform noise that depends on (seed, index) alone, so that
     policies are compared on the same noise.
     """
-    how = lookup(DEFINITIONS, definition, "definition of S_pri")
+    how = lookup(DEFINITIONS, definition, "definition of S_pri") if isinstance(definition, str) else definition
     areas = []
     for image, label, index in zip(images, labels, indices, strict=True):
         noise = torch.rand(image.shape, generator=generator(seed, "noise", index)).to(image.device)
@@ -98,12 +76,24 @@ def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, vari
     for images, labels in batches:
         kept = _first_of_each_label(labels) if variant == "code" else torch.arange(len(labels))
         chosen = images[kept].clone().requires_grad_()
-        (jacobian,) = torch.autograd.grad(model(chosen).sum(), chosen)
-        spectrum = torch.linalg.eigvalsh(torch.corrcoef(jacobian.flatten(1).double())).clamp_min(0)
+        (jacobian,) = torch.autograd.grad(model(chosen).sum(), chosen, allow_unused=True, materialize_grads=True)
+        rows += len(kept)
+        if not bool(jacobian.isfinite().all()):
+            values.append(math.nan)
+            continue
+        spectrum = torch.linalg.eigvalsh(_correlations(jacobian.flatten(1).double())).clamp_min(0)
         terms = torch.log(spectrum + EPS) + 1 / (spectrum + EPS)
         values.append(-float(terms.mean() if variant == "mean" else terms.sum()))
-        rows += len(kept)
     return Estimate(tuple(values), evaluations=rows)
+
+
+def _correlations(rows: Tensor) -> Tensor:
+    """Correlation matrix of the rows. Rows without variance, where the model does not react, count as equal to each other."""
+    still = rows.std(1, correction=0) == 0
+    matrix = torch.corrcoef(rows).reshape(len(rows), len(rows))
+    if bool(still.any()):
+        matrix = torch.where(still[:, None] | still, (still[:, None] & still).double(), matrix)
+    return matrix
 
 
 def _first_of_each_label(labels: Tensor) -> Tensor:
@@ -111,3 +101,27 @@ def _first_of_each_label(labels: Tensor) -> Tensor:
     for position, label in enumerate(labels.tolist()):
         first.setdefault(label, position)
     return torch.tensor(list(first.values()))
+
+
+def algorithm_1(
+    sample: Iterable[Policy],
+    s_acc: Callable[[Policy], float],
+    s_pri: Callable[[Policy], float],
+    *,
+    t_acc: float,
+    n: int = 10,
+    c_max: int = 1500,
+) -> list[tuple[Policy, float]]:
+    """Algorithm 1 of Gao et al. (2021): the `n` policies with the lowest S_pri of `c_max` that reach `t_acc`, best first.
+
+    While fewer than `n` have qualified, it goes on sampling.
+    """
+    kept: list[tuple[Policy, float]] = []
+    for drawn, policy in enumerate(sample, 1):
+        if s_acc(policy) >= t_acc:
+            kept.append((policy, s_pri(policy)))
+            if len(kept) > n:
+                kept.remove(max(kept, key=lambda member: member[1]))
+        if drawn >= c_max and len(kept) == n:
+            break
+    return sorted(kept, key=lambda member: member[1])

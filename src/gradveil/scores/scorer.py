@@ -1,0 +1,139 @@
+"""Policies scored on the same images, the same noise and the same signs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.errors import GradveilError
+from gradveil.names import lookup
+from gradveil.progress import Advance, ignore
+from gradveil.randomness import generator
+from gradveil.scores import reference
+from gradveil.scores.estimate import Estimate
+from gradveil.scores.privacy import AT_ONCE, POINTS, SCORES, PrivacyScore, published
+from gradveil.scores.similarity import Similarity
+from gradveil.transforms import Policy
+from gradveil.types import ImageSet, to_unit
+
+# The first test images belong to the attacks; a score that had seen them would be no prediction.
+KEPT_FOR_ATTACKS = 100
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Privacy (S_pri, lower is more private) and accuracy (S_acc, higher is better) of one policy."""
+
+    privacy: Estimate
+    accuracy: Estimate
+
+    def summary(self) -> dict[str, dict[str, float | int | None]]:
+        """The figures as plain data, for JSON."""
+        return {"privacy": self.privacy.summary(), "accuracy": self.accuracy.summary()}
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores that can be compared pairwise: every policy meets the same images, noise and signs.
+
+    `trained` is the semi-trained model that S_pri looks at, `untrained` the fresh one for S_acc; `held_out` the test images, of
+    which S_pri takes `images`. `points` None computes S_pri at all published points. Memory does not grow with the images.
+    """
+
+    trained: nn.Module
+    untrained: nn.Module
+    held_out: ImageSet
+    images: int = 100
+    batches: int = 10
+    batch_size: int = 100
+    definition: str = "paper"
+    points: int | None = POINTS
+    score: str = "grad-sim"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        available = len(self.held_out) - KEPT_FOR_ATTACKS
+        if not 1 <= self.images <= available:
+            raise GradveilError(
+                f"can score on 1 to {max(available, 0)} images, got {self.images}: "
+                f"{len(self.held_out)} test images, the first {KEPT_FOR_ATTACKS} are kept for attacks"
+            )
+        if self.batches < 1 or self.batch_size < 1:
+            raise GradveilError(f"S_acc needs at least one batch of one image, got {self.batches} of {self.batch_size}")
+        _ = self.privacy_score
+
+    def __call__(self, policy: Policy, *, advance: Advance = ignore) -> Scores:
+        """Both scores of `policy`; `advance` hears of every image of S_pri."""
+        return Scores(self.privacy(policy, advance=advance), self.accuracy(policy))
+
+    @cached_property
+    def privacy_score(self) -> PrivacyScore:
+        """The function behind `score`."""
+        return lookup(SCORES, self.score, "score")(published(self.definition, self.points))
+
+    @cached_property
+    def network(self) -> Similarity:
+        """The trained model, ready to compare gradients."""
+        return Similarity(self.trained.eval())
+
+    @cached_property
+    def order(self) -> Tensor:
+        """The images S_pri takes, spread evenly over those not kept for attacks, shuffled: any first few are a fair sample."""
+        available = len(self.held_out) - KEPT_FOR_ATTACKS
+        spread = KEPT_FOR_ATTACKS + torch.arange(self.images) * available // self.images
+        return spread[torch.randperm(self.images, generator=generator(self.seed, "order"))]
+
+    def privacy(
+        self, policy: Policy, places: range | None = None, *, quick: bool = False, advance: Advance = ignore
+    ) -> Estimate:
+        """S_pri of `policy`, one value per image: of all images, or of those at `places` in their order.
+
+        `quick` looks at fewer points of each image's way.
+        """
+        score = self.privacy_score.quick or self.privacy_score if quick else self.privacy_score
+        indices = self.order[list(places)] if places is not None else self.order
+        values: list[float] = []
+        for some in indices.split(AT_ONCE):
+            values += self._values(score, policy, some)
+            advance(len(some))
+        return Estimate(tuple(values), evaluations=len(values) * score.evaluations)
+
+    def _values(self, score: PrivacyScore, policy: Policy, indices: Tensor) -> list[float]:
+        chosen = self.held_out.take(indices)
+        images = to_unit(policy(chosen.images, seed=self.seed, indices=indices))
+        found = score(self.network, images, chosen.labels, noise(self.seed, indices.tolist(), images))
+        if not bool(found.isfinite().all()):
+            worst = int(indices[~found.isfinite()][0])
+            raise NotFinite(f"the gradient for test image {worst} under {policy} is not finite: S_pri is undefined")
+        return [float(value) for value in found]
+
+    def accuracy(self, policy: Policy, batches: range | None = None) -> Estimate:
+        """S_acc of `policy`, one value per batch: of all batches, or of those numbered `batches`."""
+        available = len(self.held_out) - KEPT_FOR_ATTACKS
+        size = min(self.batch_size, available)
+        parts = []
+        for number in batches if batches is not None else range(self.batches):
+            # Consecutive batches as published; a small test set is gone through again.
+            indices = KEPT_FOR_ATTACKS + (number * size + torch.arange(size)) % available
+            chosen = self.held_out.take(indices)
+            parts.append((to_unit(policy(chosen.images, seed=self.seed, indices=indices)), chosen.labels))
+        found = reference.accuracy(
+            self.untrained.eval(), parts, variant="code" if self.definition == "code" else "mean"
+        )
+        if not all(map(torch.isfinite, torch.tensor(found.values))):
+            raise NotFinite(
+                f"the untrained model's reaction to images under {policy} is not finite: S_acc is undefined"
+            )
+        return found
+
+
+class NotFinite(GradveilError):
+    """A score that is not a number."""
+
+
+def noise(seed: int, indices: Sequence[int], like: Tensor) -> Tensor:
+    """Uniform noise for each image, a function of (seed, index) alone."""
+    shape = like.shape[1:]
+    return torch.stack([torch.rand(shape, generator=generator(seed, "noise", i)) for i in indices]).to(like.device)
