@@ -1,25 +1,43 @@
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import optuna
 import pytest
+import torch
 from torch import nn
 
 from gradveil.errors import GradveilError
 from gradveil.scores import Scorer
-from gradveil.search import STUDY, SearchResult, disjoint_hybrid, random_policies, search
+from gradveil.scores.reference import algorithm_1
+from gradveil.search import Plan, SearchResult, disjoint_hybrid, random_policies, search
+from gradveil.search.accuracy_filter import AccuracyFilter
+from gradveil.search.ledger import STUDY, Entry
+from gradveil.search.ranking import rank, single_operations
 from gradveil.transforms import Policy
-from gradveil.types import Dataset
+from gradveil.types import Dataset, ImageSet
+
+PLAN = Plan(policies=14, keep=3, redundancy=1e6, first_look=2, fresh=4, gradients=2000)
 
 
 @pytest.fixture(scope="module")
 def scorer(fashion: Dataset, small_net: nn.Module) -> Scorer:
-    return Scorer(small_net, small_net, fashion.test, images=2, batches=1, batch_size=20, definition="paper")
+    return Scorer(small_net, small_net, fashion.test, images=16, batches=3, batch_size=10)
 
 
 @pytest.fixture(scope="module")
 def whole(scorer: Scorer, tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
-    return search(scorer, tmp_path_factory.mktemp("search") / "study.sqlite3", budget=12, keep=4, tolerance=1.0)
+    return search(scorer, tmp_path_factory.mktemp("search") / "study.sqlite3", PLAN)
+
+
+def trials(storage: Path) -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name=STUDY, storage=f"sqlite:///{storage}").trials
 
 
 def test_policies_are_drawn_uniformly_and_never_twice() -> None:
@@ -33,60 +51,362 @@ def test_policies_are_drawn_uniformly_and_never_twice() -> None:
 
 
 def test_asking_for_more_policies_than_there_are_gives_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradveil.search.LONGEST", 1)
+    monkeypatch.setattr("gradveil.search.sampling.LONGEST", 1)
     assert len(random_policies(0, 1000, channels=3)) == 27
 
 
-def test_best_come_first_and_all_pass_the_filter(whole: SearchResult) -> None:
-    means = [candidate.privacy.mean for candidate in whole.best if candidate.privacy is not None]
-    assert len(means) == 4
+def test_best_come_first_with_intervals_from_fresh_images(whole: SearchResult, scorer: Scorer) -> None:
+    means = [candidate.privacy.mean for candidate in whole.best]
+    assert len(means) == 3
     assert means == sorted(means)
-    assert all(candidate.accuracy.mean >= whole.accuracy_threshold for candidate in whole.best)
-    assert whole.scored + whole.discarded == 12
+    for candidate in whole.best:
+        # Full scores on the last four images of the order, which the race never saw.
+        assert candidate.fresh
+        assert candidate.privacy.values == pytest.approx(
+            scorer.privacy(candidate.policy, range(12, 16)).values, abs=1e-5
+        )
+        assert candidate.interval is not None
+        assert candidate.interval[0] < candidate.privacy.mean < candidate.interval[1]
+        assert candidate.accuracy.n == 3
+    assert whole.scored + whole.discarded == 14
+    assert max(entry.images for entry in whole.rounds) <= 12
+
+
+def test_without_racing_it_is_algorithm_1(scorer: Scorer, tmp_path: Path) -> None:
+    """When nobody drops out, the search finds what the published procedure finds with the same scores."""
+    plan = replace(PLAN, confidence=1 - 1e-15, first_look=8, fresh=8, redundancy=1.5)
+    found = search(scorer, tmp_path / "s.sqlite3", plan)
+    threshold = AccuracyFilter.of(scorer, 1.5).threshold
+    expected = algorithm_1(
+        random_policies(0, 14, channels=1),
+        lambda policy: scorer.accuracy(policy).mean,
+        lambda policy: scorer.privacy(policy, range(8), quick=True).mean,
+        t_acc=threshold,
+        n=3,
+        c_max=14,
+    )
+    assert {candidate.policy for candidate in found.best} == {policy for policy, _ in expected}
+    assert found.accuracy_threshold == threshold
+    assert 0 < found.discarded < 14
+
+
+def test_the_race_spends_less_and_the_total_is_what_was_computed(
+    scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = 0
+    originals = {name: getattr(Scorer, name) for name in ("accuracy", "privacy")}
+
+    def counting(name: str) -> object:
+        def score(self: Scorer, *arguments: object, **options: object) -> object:
+            nonlocal spent
+            found = originals[name](self, *arguments, **options)
+            spent += found.evaluations
+            return found
+
+        return score
+
+    for name in originals:
+        monkeypatch.setattr(Scorer, name, counting(name))
+    found = search(scorer, tmp_path / "s.sqlite3", PLAN)
+    spent -= 2  # the look that finds out whether the model's layers are known
+    assert found.evaluations == spent
+    everything = 14 * (3 * 10 + 12 * 2)
+    assert found.evaluations < everything + 3 * 4 * 5
+    assert {image.images for image in found.rounds} == {2, 4, 8, 12} or found.settled
+
+
+def test_the_budget_is_kept(scorer: Scorer, tmp_path: Path) -> None:
+    plan = replace(PLAN, confidence=0.9999, gradients=500)
+    found = search(scorer, tmp_path / "s.sqlite3", plan)
+    assert not found.settled
+    assert len(found.contenders) > 0
+    assert found.evaluations <= 500
 
 
 @pytest.mark.slow
-def test_workers_do_not_change_the_result(scorer: Scorer, whole: SearchResult, tmp_path: Path) -> None:
-    assert search(scorer, tmp_path / "study.sqlite3", budget=12, keep=4, tolerance=1.0, workers=2) == whole
+@pytest.mark.parametrize("backend", ["loky", "multiprocessing", "ray"])
+@pytest.mark.filterwarnings("ignore")
+def test_workers_and_backends_do_not_change_the_result(
+    scorer: Scorer, whole: SearchResult, tmp_path: Path, backend: str
+) -> None:
+    assert search(scorer, tmp_path / "study.sqlite3", PLAN, workers=2, backend=backend) == whole
+
+
+def test_unknown_names_are_said(scorer: Scorer, tmp_path: Path) -> None:
+    with pytest.raises(GradveilError, match="unknown backend"):
+        search(scorer, tmp_path / "s.sqlite3", PLAN, backend="abacus")
+    with pytest.raises(GradveilError, match="sampler"):
+        Plan(sampler="dice")
+    with pytest.raises(GradveilError, match="confidence"):
+        Plan(confidence=95)
+    with pytest.raises(GradveilError, match="keep 1 to 5"):
+        Plan(policies=5, keep=6)
 
 
 def test_an_interrupted_search_goes_on_without_scoring_again(
     scorer: Scorer, whole: SearchResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = tmp_path / "study.sqlite3"
-    scored: list[str] = []
-    original = Scorer.accuracy
+    asked: list[tuple[Policy, range | None]] = []
+    original = Scorer.privacy
 
-    def counting(self: Scorer, policy: Policy) -> object:
-        if len(scored) == 5:
+    def failing(self: Scorer, policy: Policy, places: range | None = None, **options: object) -> object:
+        if len(asked) == 20:
             raise KeyboardInterrupt
-        scored.append(str(policy))
-        return original(self, policy)
+        asked.append((policy, places))
+        return original(self, policy, places, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Scorer, "accuracy", counting)
+    monkeypatch.setattr(Scorer, "privacy", failing)
     with pytest.raises(KeyboardInterrupt):
-        search(scorer, storage, budget=12, keep=4, tolerance=1.0)
-    finished = set(scored[1:])
-    monkeypatch.setattr(Scorer, "accuracy", original)
-    study = optuna.load_study(study_name=STUDY, storage=f"sqlite:///{storage}")
-    assert {trial.user_attrs["policy"] for trial in study.trials} == finished
-    assert search(scorer, storage, budget=12, keep=4, tolerance=1.0) == whole
-    assert len(optuna.load_study(study_name=STUDY, storage=f"sqlite:///{storage}").trials) == 12
+        search(scorer, storage, PLAN)
+    before = asked[1:]
+    asked = []
+    monkeypatch.setattr(Scorer, "privacy", lambda *a, **k: asked.append(a[1:3]) or original(*a, **k))
+    assert search(scorer, storage, PLAN) == whole
+    assert not set(before) & set(asked[1:])
+    # A finished search is read, not run.
+    asked = []
+    assert search(scorer, storage, PLAN) == whole
+    assert len(asked) == 1
+
+
+def test_a_larger_search_goes_on_from_a_smaller_one(
+    scorer: Scorer, whole: SearchResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search(scorer, tmp_path / "s.sqlite3", replace(PLAN, policies=8))
+    looked: list[object] = []
+    original = AccuracyFilter.verdict
+    monkeypatch.setattr("gradveil.search.scoring.measured", _counting(looked))
+    assert search(scorer, tmp_path / "s.sqlite3", PLAN) == whole
+    assert AccuracyFilter.verdict is original
+    first_looks = {policy for policy, batch in looked if batch == 0}
+    assert len(first_looks) == 6
+
+
+def _counting(looked: list[object]) -> object:
+    from gradveil.search.accuracy_filter import measured
+
+    def counted(scorer: Scorer, policy: Policy, batch: int) -> Entry:
+        looked.append((policy, batch))
+        return measured(scorer, policy, batch)
+
+    return counted
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from gradveil.datasets import channel_statistics, load
+from gradveil.models import build
+from gradveil.scores import Scorer
+from gradveil.search import Plan, search
+import json
+fashion = load("fashion-mnist-tenth")
+mean, std = channel_statistics(fashion.train.images)
+net = build("convnet-4", fashion.train.image_shape, 10, seed=0, mean=mean, std=std).eval()
+scorer = Scorer(net, net, fashion.test, images=16, batches=3, batch_size=10)
+plan = Plan(policies=14, keep=3, redundancy=1e6, first_look=2, fresh=4, gradients=2000)
+print(json.dumps(search(scorer, Path(sys.argv[1]), plan, workers=2).summary()))
+"""
+
+
+@pytest.mark.slow
+def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp_path: Path) -> None:
+    """`kill -9` of a search with two workers at ten random moments."""
+    import json
+
+    script, storage = tmp_path / "run.py", tmp_path / "study.sqlite3"
+    script.write_text(SCRIPT)
+    chance = np.random.default_rng(0)
+    start = time.monotonic()
+    # A start takes several seconds of imports; afterwards the search is at work until the kill.
+    sizes = []
+    for _ in range(10):
+        process = subprocess.Popen(
+            [sys.executable, str(script), str(storage)], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        wait_until = time.monotonic() + 60
+        before = storage.stat().st_mtime_ns if storage.exists() else 0
+        while process.poll() is None and time.monotonic() < wait_until:
+            if storage.exists() and storage.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.02)
+        time.sleep(float(chance.uniform(0, 0.4)))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        sizes.append(_known(storage))
+    assert sizes == sorted(sizes)  # nothing is ever lost
+    assert sizes[0] < sizes[-1]
+    done = subprocess.run([sys.executable, str(script), str(storage)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == json.loads(json.dumps(whole.summary()))
+    assert time.monotonic() - start < 600
+
+
+def _known(storage: Path) -> int:
+    try:
+        found = trials(storage)
+    except KeyError:
+        return 0  # killed before the study was made
+    return sum(len(t.user_attrs["scores"][name]) for t in found for name in ("accuracy", "quick", "full"))
+
+
+def test_the_study_is_for_optunas_own_tools(scorer: Scorer, tmp_path: Path) -> None:
+    found = search(scorer, tmp_path / "s.sqlite3", replace(PLAN, redundancy=1.5))
+    study = optuna.load_study(study_name=STUDY, storage=f"sqlite:///{tmp_path / 's.sqlite3'}")
+    assert len(study.trials) == 14
+    states = Counter(trial.state.name for trial in study.trials)
+    assert set(states) <= {"COMPLETE", "PRUNED"}
+    assert study.best_trial.user_attrs["policy"] == str(found.best[0].policy)
+    assert study.best_value == found.best[0].privacy.mean
+    raced = [trial for trial in study.trials if trial.intermediate_values]
+    assert len(raced) == found.scored
+    first = study.trials[0]
+    assert "-".join(op for op in first.params.values() if op != "none") == first.user_attrs["policy"]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2"])
+def test_guided_samplers(scorer: Scorer, tmp_path: Path, sampler: str) -> None:
+    plan = replace(PLAN, sampler=sampler, policies=45)
+    found = search(scorer, tmp_path / "a.sqlite3", plan)
+    drawn = [one.policy for one in found.seen]
+    assert len({policy.canonical(1) for policy in drawn}) == 45
+    assert found == search(scorer, tmp_path / "b.sqlite3", plan, workers=2)
+    assert found == search(scorer, tmp_path / "a.sqlite3", plan)  # proposes the same again, and finds it all there
+    other = search(replace(scorer, seed=1), tmp_path / "c.sqlite3", plan)
+    assert [one.policy for one in other.seen] != drawn
+
+
+def test_tpe_learns(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> None:
+    """With a score that a single operation decides, later proposals hold it more often than random ones would."""
+    from gradveil.search.sampling import sampler_named
+
+    sampler = sampler_named("tpe", 0, 3)
+    shares = []
+    for _ in range(8):
+        drawn = sampler.propose(20)
+        inverted = ["invert" in policy.names() for policy in drawn]
+        shares.append(np.mean(inverted))
+        sampler.hear({policy: (0.0 if hit else 1.0, 0.0) for policy, hit in zip(drawn, inverted, strict=True)})
+    assert np.mean(shares[4:]) > 2 * np.mean(shares[:2]) + 0.1
 
 
 def test_another_search_in_the_same_place_is_refused(scorer: Scorer, tmp_path: Path) -> None:
-    search(scorer, tmp_path / "s.sqlite3", budget=1, keep=1, tolerance=1.0)
+    small = Plan(policies=1, keep=1, redundancy=1e6, first_look=1)
+    search(scorer, tmp_path / "s.sqlite3", small)
     with pytest.raises(GradveilError, match="other settings"):
-        search(scorer, tmp_path / "s.sqlite3", budget=1, keep=1, tolerance=0.5)
+        search(replace(scorer, seed=5), tmp_path / "s.sqlite3", small)
     (tmp_path / "no.sqlite3").write_bytes(b"this is no database" * 100)
     with pytest.raises(GradveilError, match="not a readable study"):
-        search(scorer, tmp_path / "no.sqlite3", budget=1, keep=1)
+        search(scorer, tmp_path / "no.sqlite3", small)
+    with pytest.raises(GradveilError, match="not a readable study") as refused:
+        search(scorer, "mysql://me:secret@nowhere/x", small)
+    assert "secret" not in str(refused.value)
 
 
-def test_a_filter_nobody_passes_is_said(scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradveil.search.random_policies", lambda *_, **__: [Policy.parse("3-3-3")])
-    with pytest.raises(GradveilError, match="larger tolerance"):
-        search(scorer, tmp_path / "s.sqlite3", budget=1, keep=1, tolerance=0.0)
+def test_a_filter_nobody_passes_is_said(scorer: Scorer, tmp_path: Path) -> None:
+    with pytest.raises(GradveilError, match="none of 20 policies qualifies: a larger redundancy"):
+        search(scorer, tmp_path / "s.sqlite3", Plan(policies=2, keep=1, redundancy=1e-9))
+
+
+def test_fewer_qualified_than_asked_for_goes_on_sampling(scorer: Scorer, tmp_path: Path) -> None:
+    filtered = AccuracyFilter.of(scorer, 0.97)
+    found = search(scorer, tmp_path / "s.sqlite3", Plan(policies=4, keep=3, redundancy=0.97, first_look=1))
+    assert len(found.seen) > 4
+    assert len(found.best) <= 3
+    assert all(one.accuracy.mean >= filtered.threshold - 0.2 for one in found.best)
+
+
+class Blind(nn.Module):
+    """Ignores its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.bias.expand(len(x), -1)
+
+
+class Broken(Blind):
+    """Its gradients are not numbers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.bias * float("nan") + x.mean((1, 2, 3))[:, None]
+
+
+def test_a_model_that_ignores_its_input_ties_everybody(scorer: Scorer, tmp_path: Path) -> None:
+    blind = Blind()
+    found = search(replace(scorer, trained=blind, untrained=blind), tmp_path / "s.sqlite3", PLAN)
+    assert not found.settled
+    assert [one.privacy.mean for one in found.best] == pytest.approx([1, 1, 1])
+    assert all(len(one.alike) == 2 for one in found.best)
+    assert found.best[0].accuracy.mean == pytest.approx(-9e4, rel=0.01)  # nothing could be more redundant
+
+
+def test_gradients_that_are_no_numbers_are_an_error(scorer: Scorer, tmp_path: Path) -> None:
+    with pytest.raises(GradveilError, match="not finite"):
+        search(replace(scorer, trained=Broken()), tmp_path / "s.sqlite3", PLAN)
+
+
+def test_a_policy_without_a_finite_score_is_named_and_left_out(
+    scorer: Scorer, tmp_path: Path, whole: SearchResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = whole.best[0].policy
+    original = Scorer._values
+
+    def sometimes(self: Scorer, score: object, policy: Policy, indices: torch.Tensor) -> list[float]:
+        if policy == bad:
+            from gradveil.scores import NotFinite
+
+            raise NotFinite("not finite")
+        return original(self, score, policy, indices)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Scorer, "_values", sometimes)
+    found = search(scorer, tmp_path / "s.sqlite3", PLAN)
+    assert [policy for policy, _ in found.failed] == [bad]
+    assert bad not in [one.policy for one in found.best]
+    assert [t.state.name for t in trials(tmp_path / "s.sqlite3") if t.user_attrs["policy"] == str(bad)] == ["FAIL"]
+
+
+def test_one_image_and_one_class(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> None:
+    lonely = Scorer(small_net, small_net, fashion.test, images=1, batches=1, batch_size=1)
+    found = search(lonely, tmp_path / "one.sqlite3", PLAN)
+    assert not found.settled  # one image settles nothing
+    assert found.best[0].interval is None
+    assert found.best[0].privacy.se is None
+    shirts = ImageSet(fashion.test.images[:120], torch.zeros(120, dtype=torch.int64), ("shirt",))
+    uniform = nn.Sequential(nn.Flatten(), nn.Linear(784, 1))
+    alone = Scorer(uniform, uniform, shirts, images=8, batches=2, batch_size=5, definition="code")
+    found = search(alone, tmp_path / "class.sqlite3", PLAN)
+    # With one class the loss is always zero, and so is every gradient: nothing leaks.
+    assert found.best[0].privacy.mean == 0
+
+
+def test_the_threshold_means_the_same_whatever_the_number_of_classes(fashion: Dataset) -> None:
+    from gradveil.datasets import channel_statistics
+    from gradveil.models import build
+
+    mean, std = channel_statistics(fashion.train.images)
+    verdicts = []
+    policies = random_policies(1, 12, channels=1)
+    for classes in (10, 100):
+        net = build("convnet-8", fashion.train.image_shape, classes, seed=0, mean=mean, std=std).eval()
+        scorer = Scorer(net, net, fashion.test, images=1, batches=4, batch_size=25)
+        allowed = AccuracyFilter.of(scorer, 2.0)
+        entries = [scorer.accuracy(policy) for policy in policies]
+        verdicts.append([allowed.passes(Entry(e.values, (25,) * 4)) for e in entries])
+    assert np.mean(np.equal(*verdicts)) >= 0.75
+    assert 0 < np.mean(verdicts) < 1
+
+
+def test_ranking_scores_every_operation_in_full(scorer: Scorer, tmp_path: Path) -> None:
+    assert len(single_operations(3)) == 27
+    policies = single_operations(1)[:3]
+    ranked = rank(replace(scorer, images=2), tmp_path / "s.sqlite3", policies)
+    assert list(ranked) == sorted(policies, key=lambda policy: ranked[policy].privacy.mean)
+    for policy, scores in ranked.items():
+        assert scores.privacy.values == pytest.approx(replace(scorer, images=2).privacy(policy).values)
+    assert rank(replace(scorer, images=2), tmp_path / "s.sqlite3", policies, workers=2) == ranked
 
 
 def test_hybrid_members_share_no_function() -> None:

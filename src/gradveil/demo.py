@@ -14,7 +14,7 @@ from gradveil.report import RunNotes, write_report
 from gradveil.report.grid import write_grid
 from gradveil.report.groups import grouped
 from gradveil.scores import Scorer
-from gradveil.search import search
+from gradveil.search import Plan, search
 from gradveil.training import SEMI_SHARE, Recipe, train
 
 DATASET = "fashion-mnist-tenth"
@@ -71,8 +71,9 @@ def run_demo(
     fresh = build(SEARCHED_MODEL, shape, classes, seed=seed, mean=mean, std=std)
 
     say(f"2/4 scoring {size.policies} random policies on {size.score_images} images each")
-    scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=2, definition="paper", seed=seed)
-    found = search(scorer, folder / "study.sqlite3", budget=size.policies, keep=5, workers=workers, progress=progress)
+    scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=4, batch_size=25, seed=seed)
+    plan = Plan(policies=size.policies, keep=5, fresh=size.score_images // 2)
+    found = search(scorer, folder / "study.sqlite3", plan, workers=workers, progress=progress)
     policy = str(found.best[0].policy)
 
     records: list[Record] = []

@@ -18,16 +18,37 @@ from gradveil.progress import Advance
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
+LOCAL = "loky"  # joblib's name for processes on this machine
 
-def run_jobs(work: Callable[[Job], Result], jobs: Iterable[Job], *, workers: int = 1) -> Iterator[Result]:
-    """`work(job)` for every job, in whatever order they end.
+
+def run_jobs(
+    work: Callable[[Job], Result], jobs: Iterable[Job], *, workers: int = 1, backend: str = LOCAL
+) -> Iterator[Result]:
+    """`work(job)` for every job, in whatever order they end, on processes of this machine or any joblib backend (`ray`, ...).
 
     Every job runs on one thread, also when there is one worker: the number of threads changes the last digits of a sum.
     """
     if workers < 1:
         raise GradveilError(f"workers must be at least 1, got {workers}")
-    parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-    yield from parallel(joblib.delayed(_on_one_thread)(work, job) for job in jobs)
+    with _backend(backend):
+        parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
+        yield from parallel(joblib.delayed(_on_one_thread)(work, job) for job in jobs)
+
+
+@contextmanager
+def _backend(name: str) -> Iterator[None]:
+    if name == "ray":
+        try:
+            from ray.util.joblib import register_ray
+        except ImportError as error:
+            raise GradveilError("the ray backend needs Ray: pip install 'gradveil[ray]'") from error
+        register_ray()  # type: ignore[no-untyped-call]
+    try:
+        configured = joblib.parallel_config(backend=name)
+    except ValueError as error:
+        raise GradveilError(f"unknown backend {name!r}; loky, ray or any other joblib backend would do") from error
+    with configured:
+        yield
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from gradveil.cli.output import JsonOption, SeedOption, emit, say
 
 if TYPE_CHECKING:
     from gradveil.scores import Scorer
+    from gradveil.transforms import Policy
 
 ImagesOption = Annotated[int, typer.Option("--images", help="How many test images S_pri is averaged over.", min=1)]
 BatchesOption = Annotated[int, typer.Option("--batches", help="How many batches of 100 S_acc is averaged over.", min=1)]
@@ -19,19 +20,29 @@ DefinitionOption = Annotated[
 ]
 
 
+ScoreOption = Annotated[str, typer.Option("--score", help="The privacy score: grad-sim as published, or a better one.")]
+CURVES = 50  # images that are drawn
+MOST_IMAGES = 500  # more would cost time and hardly sharpen a search
+
+
 def make_scorer(
     model: str | None,
     weights: Path | None,
     dataset: str,
-    images: int,
-    batches: int,
-    definition: str,
     data_dir: Path | None,
     seed: int,
+    *,
+    images: int | None,
+    batches: int,
+    batch_size: int,
+    definition: str,
+    score: str,
+    points: int | None = None,
 ) -> "tuple[Scorer, Network]":
     """The scorer that the options ask for, and the network that S_pri looks at."""
     from gradveil import datasets
-    from gradveil.scores import Scorer
+    from gradveil.scores import KEPT_FOR_ATTACKS, Scorer
+    from gradveil.scores.privacy import POINTS
 
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
     network = open_network(model, weights, loaded, seed)
@@ -39,9 +50,17 @@ def make_scorer(
         say(
             "no --weights: S_pri looks at an untrained model, the papers use a semi-trained one (gradveil train --semi)"
         )
-    fresh = untrained(network.name, loaded, seed)
     scorer = Scorer(
-        network.module, fresh, loaded.test, images=images, batches=batches, definition=definition, seed=seed
+        network.module,
+        untrained(network.name, loaded, seed),
+        loaded.test,
+        images=images if images is not None else max(1, min(MOST_IMAGES, len(loaded.test) - KEPT_FOR_ATTACKS)),
+        batches=batches,
+        batch_size=batch_size,
+        definition=definition,
+        score=score,
+        points=POINTS if points is None else points or None,
+        seed=seed,
     )
     return scorer, network
 
@@ -54,6 +73,16 @@ def score(
     images: ImagesOption = 100,
     batches: BatchesOption = 10,
     definition: DefinitionOption = "paper",
+    points: Annotated[
+        int | None,
+        typer.Option(
+            help="Points per image that stand for the published 20 or 21; default 5, 0 takes them all.", min=0
+        ),
+    ] = None,
+    score: ScoreOption = "grad-sim",
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw GradSim along the way from noise to image; PNG or SVG.")
+    ] = None,
     data_dir: DataDirOption = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
@@ -70,9 +99,25 @@ def score(
     from gradveil.transforms import load_policy
 
     chosen = load_policy(policy)
-    scorer, network = make_scorer(model, weights, dataset, images, batches, definition, data_dir, seed)
+    scorer, network = make_scorer(
+        model,
+        weights,
+        dataset,
+        data_dir,
+        seed,
+        images=images,
+        batches=batches,
+        batch_size=100,
+        definition=definition,
+        score=score,
+        points=points,
+    )
     with one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
         scores = scorer(chosen, advance=advance)
+    if not scorer.network.batched:
+        say("this model's layers are not all known here: gradients were computed image by image, which is slower")
+    if plot is not None:
+        draw_curves(plot, scorer, chosen)
     if json:
         emit(
             {
@@ -80,10 +125,27 @@ def score(
                 "model": network.name,
                 "stage": network.stage,
                 "definition": definition,
+                "score": score,
                 "seed": seed,
+                "batched": scorer.network.batched,
                 **scores.summary(),
             }
         )
     else:
         say(f"S_pri {scores.privacy}, lower is more private")
         say(f"S_acc {scores.accuracy}, higher is better (n counts batches)")
+
+
+def draw_curves(path: Path, scorer: "Scorer", policy: "Policy") -> None:
+    """GradSim along the way from noise to the image, with and without the policy, at the published points."""
+    from gradveil.parallel import one_thread
+    from gradveil.plots import plot_curves
+    from gradveil.scores.privacy import published
+    from gradveil.transforms import Policy
+
+    definition = published(scorer.definition, None)
+    shown = {"untransformed": Policy.parse("identity"), str(policy): policy}
+    with one_thread():
+        curves = {name: scorer.curves(one, definition, most=CURVES).numpy() for name, one in shown.items()}
+    plot_curves(path, definition.points, curves)
+    say(f"curves of {min(CURVES, scorer.images)} images: {path}")

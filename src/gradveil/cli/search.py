@@ -8,23 +8,36 @@ import typer
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import ModelOption, WeightsOption
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
-from gradveil.cli.score import BatchesOption, DefinitionOption, ImagesOption, make_scorer
+from gradveil.cli.score import DefinitionOption, ScoreOption, make_scorer
 
 
 def search(
     model: ModelOption = None,
     weights: WeightsOption = None,
     dataset: DatasetOption = EMBEDDED,
-    budget: Annotated[int, typer.Option(help="How many random policies to score; the paper takes 1500.", min=1)] = 100,
+    budget: Annotated[int, typer.Option(help="How many policies to look at; the paper takes 1500.", min=1)] = 300,
     keep: Annotated[int, typer.Option(help="How many of the best to keep.", min=1)] = 10,
-    tolerance: Annotated[
-        float, typer.Option(help="How far S_acc may fall below that of untransformed images, as a share.", min=0)
-    ] = 0.05,
-    images: ImagesOption = 20,
-    batches: BatchesOption = 3,
+    sampler: Annotated[str, typer.Option(help="random as published, tpe, or nsga2 (privacy and accuracy).")] = "random",
+    redundancy: Annotated[
+        float, typer.Option(help="Accuracy filter: how much more redundant than untransformed images may be.", min=0)
+    ] = 2.0,
+    confidence: Annotated[float, typer.Option(help="How sure to be before a policy drops out.")] = 0.95,
+    gradients: Annotated[
+        int | None, typer.Option(help="The most gradients to spend; default 75 per policy.", min=1)
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option(help="Test images to draw on; default all but 100, at most 500.", min=1)
+    ] = None,
+    fresh: Annotated[int, typer.Option(help="Images set aside to measure the best anew.", min=0)] = 100,
+    batches: Annotated[int, typer.Option(help="Batches of 25 images that S_acc is averaged over.", min=1)] = 8,
     definition: DefinitionOption = "paper",
-    out: Annotated[Path, typer.Option(help="Folder for the study and the policies.")] = Path("runs/search"),
+    score: ScoreOption = "grad-sim",
+    out: Annotated[Path, typer.Option(help="Folder for the study, the policies and the plots.")] = Path("runs/search"),
+    storage: Annotated[
+        str | None, typer.Option(help="Optuna storage URL, for machines that share a search; default a file in --out.")
+    ] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
+    backend: Annotated[str, typer.Option(help="loky for processes here, ray, or any joblib backend.")] = "loky",
     data_dir: DataDirOption = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
@@ -33,36 +46,71 @@ def search(
 
     Examples:
 
-        gradveil search --weights runs/train/.../last.safetensors --budget 100
-        gradveil search --model convnet-16 --budget 20 --images 8 --json
+        gradveil search --weights runs/train/.../last.safetensors --budget 300
+        gradveil search --model convnet-16 --budget 20 --images 16 --json
+        gradveil search --weights ... --sampler nsga2 --storage postgresql://host/db --backend ray
     """
     from gradveil.files import write_json
     from gradveil.progress import bar
+    from gradveil.search import Plan
     from gradveil.search import search as run
+    from gradveil.search.plots import save_plots
     from gradveil.transforms import Provenance
 
-    scorer, network = make_scorer(model, weights, dataset, images, batches, definition, data_dir, seed)
-    found = run(
-        scorer,
-        out / "study.sqlite3",
-        budget=budget,
-        keep=keep,
-        tolerance=tolerance,
-        workers=workers,
-        progress=bar,
+    plan = Plan(budget, keep, sampler, redundancy, confidence, fresh=fresh, gradients=gradients)
+    scorer, network = make_scorer(
+        model,
+        weights,
+        dataset,
+        data_dir,
+        seed,
+        images=images,
+        batches=batches,
+        batch_size=25,
+        definition=definition,
+        score=score,
     )
-    summary = found.summary() | {"model": network.name, "stage": network.stage, "dataset": dataset, "seed": seed}
+    place = storage if storage is not None else out / "study.sqlite3"
+    found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
+    summary = found.summary() | {
+        "model": network.name,
+        "stage": network.stage,
+        "dataset": dataset,
+        "definition": definition,
+        "score": score,
+        "seed": seed,
+    }
     write_json(out / "search.json", summary)
     provenance = Provenance(dataset=dataset, model=f"{network.name}, {network.stage}", seed=seed)
     files = found.save_policies(out / "policies", provenance)
+    plots = save_plots(found, out / "plots")
     if json:
         emit(summary)
         return
+    percent = f"{confidence:.0%}"
     table(
         "Most private policies (lower S_pri is more private)",
-        ["policy", "S_pri ± se (n)", "S_acc ± se (batches)"],
-        [[str(candidate.policy), str(candidate.privacy), str(candidate.accuracy)] for candidate in found.best],
+        ["policy", "S_pri ± se (n)", f"{percent} interval", "S_acc ± se (batches)", "not told apart from"],
+        [
+            [
+                str(one.policy),
+                str(one.privacy),
+                "" if one.interval is None else f"{one.interval[0]:.3f} to {one.interval[1]:.3f}",
+                str(one.accuracy),
+                str(len(one.alike)),
+            ]
+            for one in found.best
+        ],
     )
+    if len(found.best) < keep:
+        say(f"only {len(found.best)} policies qualified, {keep} were asked for")
+    if not found.settled:
+        say(
+            f"not settled at {percent}: {len(found.contenders)} more could belong to the best; "
+            "more --gradients or --images would tell"
+        )
     say(f"hybrid of the best that share no function: {found.hybrid}")
-    say(f"policy files: {files[0].parent}")
-    say(f"{found.scored} scored, {found.discarded} discarded for accuracy, {found.evaluations:,} gradients")
+    say(
+        f"policy files: {files[0].parent}; plots: {plots[0].parent}; study: {place if storage is None else 'in the storage'}"
+    )
+    say(f"{found.scored} raced, {found.discarded} discarded for accuracy, {found.evaluations:,} gradients")

@@ -2,6 +2,6 @@
 
 from gradveil.scores.estimate import Estimate
 from gradveil.scores.privacy import SCORES, PrivacyFunction, PrivacyScore
-from gradveil.scores.scorer import KEPT_FOR_ATTACKS, Scorer, Scores
+from gradveil.scores.scorer import KEPT_FOR_ATTACKS, NotFinite, Scorer, Scores
 
-__all__ = ["KEPT_FOR_ATTACKS", "SCORES", "Estimate", "PrivacyFunction", "PrivacyScore", "Scorer", "Scores"]
+__all__ = ["KEPT_FOR_ATTACKS", "SCORES", "Estimate", "NotFinite", "PrivacyFunction", "PrivacyScore", "Scorer", "Scores"]

@@ -56,7 +56,7 @@ def curves(
     size = max(1, AT_ONCE // (1 + between.shape[1]))
     tensors = max(1, round(depth * len(network.names)))
     rows = []
-    for some in torch.arange(len(images)).split(size):
+    for some in torch.split(torch.arange(len(images)), size):
         target, start = images[some, None], noise[some, None]
         group = torch.cat([target, (1 - between) * start + between * target], 1)
         cosines = network(group, labels[some]).first(tensors).cosines(per_tensor=definition.per_tensor)

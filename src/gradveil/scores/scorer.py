@@ -12,8 +12,9 @@ from gradveil.names import lookup
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import generator
 from gradveil.scores import reference
+from gradveil.scores.definitions import Definition
 from gradveil.scores.estimate import Estimate
-from gradveil.scores.privacy import AT_ONCE, POINTS, SCORES, PrivacyScore, published
+from gradveil.scores.privacy import AT_ONCE, POINTS, SCORES, PrivacyScore, curves, published
 from gradveil.scores.similarity import Similarity
 from gradveil.transforms import Policy
 from gradveil.types import ImageSet, to_unit
@@ -95,7 +96,7 @@ class Scorer:
         score = self.privacy_score.quick or self.privacy_score if quick else self.privacy_score
         indices = self.order[list(places)] if places is not None else self.order
         values: list[float] = []
-        for some in indices.split(AT_ONCE):
+        for some in torch.split(indices, AT_ONCE):
             values += self._values(score, policy, some)
             advance(len(some))
         return Estimate(tuple(values), evaluations=len(values) * score.evaluations)
@@ -108,6 +109,13 @@ class Scorer:
             worst = int(indices[~found.isfinite()][0])
             raise NotFinite(f"the gradient for test image {worst} under {policy} is not finite: S_pri is undefined")
         return [float(value) for value in found]
+
+    def curves(self, policy: Policy, definition: Definition, *, most: int) -> Tensor:
+        """(N, P): GradSim at the points of `definition` for at most so many images."""
+        indices = self.order[:most]
+        chosen = self.held_out.take(indices)
+        images = to_unit(policy(chosen.images, seed=self.seed, indices=indices))
+        return curves(self.network, images, chosen.labels, noise(self.seed, indices.tolist(), images), definition)
 
     def accuracy(self, policy: Policy, batches: range | None = None) -> Estimate:
         """S_acc of `policy`, one value per batch: of all batches, or of those numbered `batches`."""

@@ -77,8 +77,14 @@ class Similarity:
     def _agrees(self, images: Tensor, labels: Tensor) -> bool:
         expected = self._one_by_one(images, labels, 1)
         try:
-            return torch.allclose(self._together(images, labels, 1), expected, rtol=1e-3, equal_nan=True)
-        except (KeyError, RuntimeError, TypeError, IndexError):  # a layer that was not called, or called in its own way
+            return torch.allclose(self._together(images, labels, 1), expected, rtol=1e-3, atol=1e-20, equal_nan=True)
+        except (
+            KeyError,
+            RuntimeError,
+            TypeError,
+            IndexError,
+            ValueError,
+        ):  # a layer that was not called, or called in its own way
             return False
 
     def _together(self, images: Tensor, labels: Tensor, groups: int) -> Tensor:
@@ -106,7 +112,7 @@ class Similarity:
             rows.append(
                 torch.stack([torch.stack([(g * first[name]).sum(), g.square().sum()]) for name, g in gradients.items()])
             )
-        return torch.stack(rows).unflatten(0, (groups, -1))
+        return torch.stack(rows).view(groups, -1, len(self.names), 2)
 
 
 def _linear(layer: nn.Module, inputs: Tensor, back: Tensor) -> dict[str, Tensor]:
@@ -178,12 +184,12 @@ def _listener(path: str, own: set[str], size: int, compare: Callable[[str, Tenso
         def came_back(back: Tensor) -> None:
             pieces = size * _groups_at_once(layer, size, back)
             with torch.no_grad():
-                for some, returned in zip(inputs.split(pieces), back.split(pieces), strict=True):
+                for some, returned in zip(torch.split(inputs, pieces), torch.split(back, pieces), strict=True):
                     for name, gradients in LAYERS[type(layer)](layer, some, returned).items():
                         if name in own:
                             compare(f"{path}.{name}" if path else name, gradients)
 
-        output.register_hook(came_back)
+        output.register_hook(came_back)  # type: ignore[no-untyped-call]
 
     return heard
 

@@ -1,0 +1,81 @@
+"""`gradveil operations`: S_pri of each single operation."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
+from gradveil.cli.network import ModelOption, WeightsOption
+from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
+from gradveil.cli.score import DefinitionOption, ImagesOption, ScoreOption, make_scorer
+
+
+def operations(
+    model: ModelOption = None,
+    weights: WeightsOption = None,
+    dataset: DatasetOption = EMBEDDED,
+    images: ImagesOption = 100,
+    definition: DefinitionOption = "paper",
+    score: ScoreOption = "grad-sim",
+    out: Annotated[Path, typer.Option(help="Folder for the scores and the chart.")] = Path("runs/operations"),
+    workers: WorkersOption = DEFAULT_WORKERS,
+    data_dir: DataDirOption = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Score every published operation on its own and draw the papers' bar chart; killed and started again, it goes on.
+
+    Examples:
+
+        gradveil operations --weights runs/train/.../last.safetensors
+        gradveil operations --model convnet-16 --images 20 --json
+    """
+    from gradveil.files import write_json
+    from gradveil.plots import plot_operations
+    from gradveil.progress import bar
+    from gradveil.search.ranking import rank, single_operations
+    from gradveil.transforms import Policy
+
+    scorer, network = make_scorer(
+        model,
+        weights,
+        dataset,
+        data_dir,
+        seed,
+        images=images,
+        batches=4,
+        batch_size=25,
+        definition=definition,
+        score=score,
+    )
+    plain = Policy.parse("identity")
+    alone = single_operations(scorer.held_out.image_shape[0])
+    ranked = rank(scorer, out / "study.sqlite3", [plain, *alone], workers=workers, progress=bar)
+    baseline = ranked.pop(plain).privacy
+    labels = {policy: f"{policy} {policy.names()}" for policy in ranked}
+    chart = out / "operations.png"
+    plot_operations(chart, {labels[policy]: found.privacy for policy, found in ranked.items()}, baseline=baseline)
+    summary = {
+        "model": network.name,
+        "stage": network.stage,
+        "dataset": dataset,
+        "definition": definition,
+        "score": score,
+        "seed": seed,
+        "untransformed": baseline.summary(),
+        "operations": [
+            {"operation": str(policy), "name": policy.names(), **found.summary()} for policy, found in ranked.items()
+        ],
+    }
+    write_json(out / "operations.json", summary)
+    if json:
+        emit(summary)
+        return
+    table(
+        "Single operations, most private first",
+        ["operation", "S_pri ± se (n)", "S_acc ± se (batches)"],
+        [[labels[policy], str(found.privacy), str(found.accuracy)] for policy, found in ranked.items()],
+    )
+    say(f"untransformed images: S_pri {baseline}")
+    say(f"chart: {chart}")

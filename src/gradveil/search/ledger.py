@@ -1,0 +1,167 @@
+"""What a search has paid for, in an Optuna study: one trial per policy, kept at once, read again after a kill.
+
+Trials stay open while their policy races; its values lie in one attribute, which is written whole. Several machines may share
+the storage: each writes what it has computed and reads what the others have.
+"""
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import optuna
+from optuna.exceptions import OptunaError
+from optuna.storages import BaseStorage, get_storage
+from optuna.trial import TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
+
+from gradveil.errors import GradveilError
+from gradveil.scores import Scorer
+from gradveil.search.sampling import SPACE, parameters
+from gradveil.store import content_hash
+from gradveil.transforms import Policy
+
+STUDY = "gradveil-search"
+_SCORES = "scores"
+_READ_AGAIN = 10.0  # seconds between looks at what other machines have done
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Everything computed for one policy: S_acc by batch, S_pri by image.
+
+    `rows` counts the images of each batch; `quick` holds values of quick looks, `full` of full ones, each in the scorer's order
+    from its own end: quick ones from the first image on, full ones from the last. `failed` says why a score is undefined.
+    """
+
+    accuracy: tuple[float, ...] = ()
+    rows: tuple[int, ...] = ()
+    quick: tuple[float, ...] = ()
+    full: tuple[float, ...] = ()
+    failed: str | None = None
+
+    @property
+    def size(self) -> int:
+        """How much is known."""
+        return len(self.accuracy) + len(self.quick) + len(self.full) + (self.failed is not None)
+
+    def and_then(self, more: "Entry") -> "Entry":
+        """This entry and what was computed after it."""
+        return Entry(
+            accuracy=self.accuracy + more.accuracy,
+            rows=self.rows + more.rows,
+            quick=self.quick + more.quick,
+            full=self.full + more.full,
+            failed=self.failed or more.failed,
+        )
+
+
+class Ledger:
+    """The entries of a search in the Optuna storage at `place`, a file for SQLite or any storage URL."""
+
+    def __init__(self, place: Path | str, fingerprint: str, *, objectives: tuple[str, ...] = ("minimize",)) -> None:
+        self.shared = isinstance(place, str)
+        self._storage, self._study = _open(place, fingerprint, objectives)
+        self.objectives = len(objectives)
+        self._entries: dict[str, Entry] = {}
+        self._trials: dict[str, int] = {}
+        self._closed: set[str] = set()
+        self.read()
+
+    def read(self) -> None:
+        """Take in what the storage holds."""
+        for trial in self._storage.get_all_trials(self._study, deepcopy=False):
+            policy, data = trial.user_attrs.get("policy"), trial.user_attrs.get(_SCORES)
+            if policy is None or data is None:
+                continue  # not one of ours
+            entry = _entry(data)
+            # Two machines may have opened a trial for the same policy; the one that knows more counts.
+            if policy not in self._entries or entry.size >= self._entries[policy].size:
+                self._entries[policy], self._trials[policy] = entry, trial._trial_id
+                (self._closed.add if trial.state.is_finished() else self._closed.discard)(policy)
+        self._read = time.monotonic()
+
+    def __getitem__(self, policy: Policy) -> Entry:
+        return self._entries.get(str(policy), Entry())
+
+    def latest(self, policy: Policy) -> Entry:
+        """As `self[policy]`, after a look at what other machines have done in the meantime."""
+        if self.shared and time.monotonic() - self._read > _READ_AGAIN:
+            self.read()
+        return self[policy]
+
+    def write(self, policy: Policy, entry: Entry) -> None:
+        """Keep `entry`, which knows more than what was known of the policy."""
+        name = str(policy)
+        if name not in self._trials or name in self._closed:  # what Optuna holds as ended cannot be added to
+            attributes = {"policy": name, _SCORES: asdict(entry)}
+            template = create_trial(
+                state=TrialState.RUNNING, params=parameters(policy), distributions=SPACE, user_attrs=attributes
+            )
+            self._trials[name] = self._storage.create_new_trial(self._study, template_trial=template)
+            self._closed.discard(name)
+        else:
+            self._storage.set_trial_user_attr(self._trials[name], _SCORES, asdict(entry))
+        self._entries[name] = entry
+        if entry.quick and self.objectives == 1:
+            # For Optuna's own plots: how the mean moves as images come in. It keeps no such steps for several objectives.
+            mean = statistics.fmean(entry.quick)
+            self._storage.set_trial_intermediate_value(self._trials[name], len(entry.quick), mean)
+
+    def close(self, policy: Policy, values: tuple[float, ...] | None, state: TrialState) -> None:
+        """End the policy's trial, for whoever reads the study with Optuna's own tools."""
+        name = str(policy)
+        if name in self._trials and name not in self._closed:
+            self._storage.set_trial_state_values(self._trials[name], state, values)
+            self._closed.add(name)
+
+
+def _entry(data: Mapping[str, Sequence[float]]) -> Entry:
+    failed = data["failed"]
+    return Entry(
+        accuracy=tuple(data["accuracy"]),
+        rows=tuple(int(count) for count in data["rows"]),
+        quick=tuple(data["quick"]),
+        full=tuple(data["full"]),
+        failed=None if failed is None else str(failed),
+    )
+
+
+def _open(place: Path | str, fingerprint: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, int]:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    if isinstance(place, Path):
+        place.parent.mkdir(parents=True, exist_ok=True)
+    url = f"sqlite:///{place}" if isinstance(place, Path) else place
+    shown = str(place).partition("@")[2] or str(place)  # a URL may hold a password
+    try:
+        storage = get_storage(url)
+        study = optuna.create_study(storage=storage, study_name=STUDY, directions=objectives, load_if_exists=True)
+    except (SQLAlchemyError, OptunaError, ImportError, OSError, ValueError) as error:
+        raise GradveilError(
+            f"{shown}: not a readable study ({type(error).__name__}); remove it or choose another place"
+        ) from error
+    found = study.user_attrs.get("fingerprint", fingerprint)
+    if found != fingerprint:
+        raise GradveilError(f"{shown} holds a search with other settings; remove it or choose another place")
+    study.set_user_attr("fingerprint", fingerprint)
+    return storage, storage.get_study_id_from_name(STUDY)
+
+
+def fingerprint(scorer: Scorer) -> str:
+    """Changes whenever a score could."""
+    settings = [
+        scorer.images,
+        scorer.batches,
+        scorer.batch_size,
+        scorer.definition,
+        scorer.points,
+        scorer.score,
+        scorer.seed,
+    ]
+    weights = [*scorer.trained.state_dict().values(), *scorer.untrained.state_dict().values()]
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    digest.update(content_hash([*weights, scorer.held_out.images, scorer.held_out.labels]))
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""A race between policies: all see the same images in the same order, and who cannot win any more drops out."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from gradveil.transforms import Policy
+
+# A spread seen on a few images is mixed with that of all contenders, which counts as so many images.
+PRIOR_IMAGES = 10
+
+
+@dataclass(frozen=True)
+class RaceRound:
+    """What a round saw: mean scores after so many images, and who dropped out then."""
+
+    images: int
+    means: Mapping[str, float]
+    dropped: frozenset[str]
+
+
+def still_racing(values: Mapping[str, Sequence[float]], places: int, confidence: float) -> list[str]:
+    """Who may still belong to the `places` lowest, best first; every contender has a value for the same images.
+
+    A contender drops out when a paired test says with `confidence` that it is worse than the last of the `places` best.
+    """
+    names = sorted(values, key=lambda name: (float(np.mean(values[name])), name))
+    if len(names) <= places:
+        return names
+    table = np.array([values[name] for name in names])
+    images = table.shape[1]
+    if images < 2:  # one image has no spread to judge by
+        return names
+    gaps = table - table[places - 1]
+    means, spreads = gaps.mean(1), gaps.var(1, ddof=1)
+    others = np.arange(len(names)) != places - 1
+    freedom = images - 1 + PRIOR_IMAGES
+    mixed = ((images - 1) * spreads + PRIOR_IMAGES * spreads[others].mean()) / freedom
+    limit = stats.t.ppf(confidence, freedom) * np.sqrt(mixed / images)
+    return [name for rank, name in enumerate(names) if rank < places or means[rank] <= limit[rank]]
+
+
+def interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
+    """Student's interval for the mean; None for a single value."""
+    if len(values) < 2:
+        return None
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    reach = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    return mean - reach, mean + reach
+
+
+def alike(values: Mapping[str, Sequence[float]], confidence: float) -> dict[str, tuple[str, ...]]:
+    """For each the others that a two-sided paired test cannot tell it apart from."""
+    return {
+        name: tuple(other for other in values if other != name and _same(values[name], values[other], confidence))
+        for name in values
+    }
+
+
+def _same(a: Sequence[float], b: Sequence[float], confidence: float) -> bool:
+    between = interval(np.subtract(a, b).tolist(), confidence)
+    return between is None or between[0] <= 0 <= between[1]
+
+
+def front(points: Mapping[Policy, tuple[float, float]]) -> tuple[Policy, ...]:
+    """The Pareto front of (privacy, lower is better; accuracy, higher is better), most private first."""
+    chosen: list[Policy] = []
+    best = -math.inf
+    for name in sorted(points, key=lambda name: (points[name][0], -points[name][1], str(name))):
+        if points[name][1] > best:
+            chosen.append(name)
+            best = points[name][1]
+    return tuple(chosen)

@@ -1,0 +1,57 @@
+"""Given policies, each scored in full: for charts and tables, where a race would leave gaps."""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from gradveil.parallel import LOCAL, run_jobs
+from gradveil.progress import Progress, silent
+from gradveil.scores import Estimate, Scorer, Scores
+from gradveil.search.accuracy_filter import AccuracyFilter
+from gradveil.search.ledger import Ledger, fingerprint
+from gradveil.search.scoring import Goal, brought_to
+from gradveil.transforms import LIBRARY, Policy
+
+
+def single_operations(channels: int) -> list[Policy]:
+    """Every published operation that does something of its own on images of so many channels, the first of its kind."""
+    seen: set[Policy] = set()
+    chosen = []
+    for operation in LIBRARY:
+        policy = Policy(((operation,),))
+        same = policy.canonical(channels)
+        if any(same.members) and same not in seen:
+            seen.add(same)
+            chosen.append(policy)
+    return chosen
+
+
+def rank(
+    scorer: Scorer,
+    storage: Path | str,
+    policies: Sequence[Policy],
+    *,
+    workers: int = 1,
+    backend: str = LOCAL,
+    progress: Progress = silent,
+) -> dict[Policy, Scores]:
+    """Both scores of every policy that has finite ones, most private first; killed and started again, it goes on."""
+    ledger = Ledger(storage, fingerprint(scorer))
+    everybody = AccuracyFilter.of(scorer, math.inf)
+    goal = Goal(0, scorer.images, all_batches=True)
+    lacking = [(policy, ledger[policy]) for policy in policies if not goal.reached(ledger[policy], everybody)]
+    with progress("scoring policies", len(policies), "policies") as advance:
+        advance(len(policies) - len(lacking))
+        for policy, entry in run_jobs(
+            partial(brought_to, goal, scorer, everybody), lacking, workers=workers, backend=backend
+        ):
+            ledger.write(policy, entry)
+            advance(1)
+    cost = scorer.privacy_score.evaluations
+    found = {
+        policy: Scores(Estimate(entry.full, len(entry.full) * cost), Estimate(entry.accuracy, sum(entry.rows)))
+        for policy in policies
+        if not (entry := ledger[policy]).failed
+    }
+    return dict(sorted(found.items(), key=lambda item: item[1].privacy.mean))

@@ -1,0 +1,150 @@
+"""Where the policies of a search come from: drawn at random as published, or proposed by one of Optuna's samplers."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
+
+from gradveil.names import lookup
+from gradveil.randomness import derive_seed
+from gradveil.transforms import LIBRARY, Policy, space_size
+
+LONGEST = 3
+GENERATION = 20  # policies a guided sampler proposes before it hears of their scores, whatever the number of workers
+NOTHING = "none"  # in place of a second or third operation
+
+# Told to a sampler: privacy (lower is better) and accuracy (higher is better).
+Told = tuple[float, float]
+
+_OPERATIONS = tuple(str(index) for index in range(len(LIBRARY)))
+SPACE: dict[str, BaseDistribution] = {
+    "first": CategoricalDistribution(_OPERATIONS),
+    "second": CategoricalDistribution((*_OPERATIONS, NOTHING)),
+    "third": CategoricalDistribution((*_OPERATIONS, NOTHING)),
+}
+
+
+def parameters(policy: Policy) -> dict[str, str]:
+    """The policy as a point of `SPACE`, as it stands in the study."""
+    spelled = [operation.spelling for operation in policy.members[0]]
+    return dict(zip(SPACE, [*spelled, NOTHING, NOTHING], strict=False))
+
+
+def random_policies(seed: int, count: int, *, channels: int) -> list[Policy]:
+    """`count` policies drawn uniformly from all of one to three published operations, no two doing the same.
+
+    There are only so many that differ (see `space_size`); asked for more, it gives them all.
+    """
+    return list(itertools.islice(_distinct(seed, channels), count))
+
+
+def _distinct(seed: int, channels: int) -> Iterator[Policy]:
+    left = space_size(channels, LONGEST).policies - 1  # one of them is the identity
+    seen: set[Policy] = set()
+    draws = _draws(seed)
+    while left > 0:
+        policy = next(draws)
+        same = policy.canonical(channels)
+        if same not in seen and any(same.members):
+            seen.add(same)
+            left -= 1
+            yield policy
+
+
+def _draws(seed: int) -> Iterator[Policy]:
+    sizes = [len(LIBRARY) ** length for length in range(1, LONGEST + 1)]
+    for number in itertools.count():
+        rest = derive_seed(seed, "policy", number) % sum(sizes)
+        length = 1
+        while rest >= sizes[length - 1]:
+            rest -= sizes[length - 1]
+            length += 1
+        digits = []
+        for _ in range(length):
+            rest, digit = divmod(rest, len(LIBRARY))
+            digits.append(LIBRARY[digit])
+        yield Policy((tuple(digits),))
+
+
+class RandomSampler:
+    """Algorithm 1: every policy is drawn alike, whatever the scores of the others."""
+
+    def __init__(self, seed: int, channels: int) -> None:
+        self._policies = _distinct(seed, channels)
+
+    def propose(self, count: int) -> list[Policy]:
+        return list(itertools.islice(self._policies, count))
+
+    def hear(self, scores: Mapping[Policy, Told]) -> None:
+        """Nothing is learned."""
+
+
+@dataclass
+class GuidedSampler:
+    """Policies proposed by an Optuna sampler that hears of the scores of those before.
+
+    The sampler works on a study in memory. Proposals depend on the seed and the scores alone, so a search that was killed
+    proposes the same again and finds their scores in its own study.
+    """
+
+    make: Callable[[int], BaseSampler]
+    directions: tuple[str, ...]
+    seed: int
+    channels: int
+    _generation: int = 0
+    _scores: dict[Policy, Told] = field(default_factory=dict)
+    _waiting: list[tuple[optuna.Trial, Policy]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._study = optuna.create_study(directions=self.directions)
+
+    def propose(self, count: int) -> list[Policy]:
+        """Up to `GENERATION` policies that do something none before did; fewer when the sampler only repeats itself."""
+        self._study.sampler = self.make(derive_seed(self.seed, "generation", self._generation) % 2**32)
+        self._generation += 1
+        fresh: dict[Policy, Policy] = {}
+        for _ in range(20 * GENERATION):
+            if len(fresh) == min(count, GENERATION):
+                break
+            trial = self._study.ask(SPACE)
+            policy = Policy.parse("-".join(op for op in trial.params.values() if op != NOTHING))
+            same = policy.canonical(self.channels)
+            if same in self._scores:
+                self._tell(trial, self._scores[same])
+                continue
+            if any(same.members):
+                fresh.setdefault(same, policy)
+            self._waiting.append((trial, same))
+        return list(fresh.values())
+
+    def hear(self, scores: Mapping[Policy, Told]) -> None:
+        """The scores of what was proposed last; what is missing had none and counts as bad as the worst."""
+        self._scores |= {policy.canonical(self.channels): told for policy, told in scores.items()}
+        for trial, same in self._waiting:
+            if same in self._scores:
+                self._tell(trial, self._scores[same])
+            else:
+                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        self._waiting.clear()
+
+    def _tell(self, trial: optuna.Trial, told: Told) -> None:
+        self._study.tell(trial, told[: len(self.directions)])
+
+
+Sampler = RandomSampler | GuidedSampler
+
+SAMPLERS: dict[str, Callable[[int, int], Sampler]] = {
+    "random": RandomSampler,
+    "tpe": lambda seed, channels: GuidedSampler(lambda s: TPESampler(seed=s), ("minimize",), seed, channels),
+    "nsga2": lambda seed, channels: GuidedSampler(
+        lambda s: NSGAIISampler(seed=s, population_size=GENERATION), ("minimize", "maximize"), seed, channels
+    ),
+}
+
+
+def sampler_named(name: str, seed: int, channels: int) -> Sampler:
+    """The sampler called `name`."""
+    return lookup(SAMPLERS, name, "sampler")(seed, channels)

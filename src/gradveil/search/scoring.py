@@ -1,0 +1,63 @@
+"""One job of a search: bring a policy up to what a round asks of it."""
+
+from dataclasses import dataclass, replace
+
+from gradveil.scores import NotFinite, Scorer
+from gradveil.search.accuracy_filter import AccuracyFilter, measured
+from gradveil.search.ledger import Entry
+from gradveil.transforms import Policy
+
+Job = tuple[Policy, Entry]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a policy that passes the filter should have: quick looks at the first images, full ones at the last."""
+
+    quick: int
+    full: int = 0
+    all_batches: bool = False
+
+    def reached(self, entry: Entry, accuracy_filter: AccuracyFilter) -> bool:
+        """Whether nothing more is to be computed."""
+        if entry.failed or accuracy_filter.rejects(entry):
+            return True
+        batches = len(accuracy_filter.untouched) if self.all_batches else 1
+        enough = len(entry.quick) >= self.quick and len(entry.full) >= self.full and len(entry.accuracy) >= batches
+        return enough and accuracy_filter.passes(entry)
+
+    def part_of(self, entry: Entry, accuracy_filter: AccuracyFilter) -> Entry:
+        """The part of `entry` that this goal asked for."""
+        verdict = accuracy_filter.verdict(entry)
+        if verdict is None or entry.failed:
+            return entry
+        passed, batches = verdict
+        batches = len(entry.accuracy) if self.all_batches and passed else batches
+        return replace(
+            entry,
+            accuracy=entry.accuracy[:batches],
+            rows=entry.rows[:batches],
+            quick=entry.quick[: self.quick],
+            full=entry.full[: self.full],
+        )
+
+
+def brought_to(goal: Goal, scorer: Scorer, accuracy_filter: AccuracyFilter, job: Job) -> Job:
+    """The policy with everything that `goal` asks for."""
+    policy, entry = job
+    try:
+        while accuracy_filter.verdict(entry) is None:
+            entry = entry.and_then(measured(scorer, policy, len(entry.accuracy)))
+        if accuracy_filter.rejects(entry):
+            return policy, entry
+        while goal.all_batches and len(entry.accuracy) < scorer.batches:
+            entry = entry.and_then(measured(scorer, policy, len(entry.accuracy)))
+        if len(entry.quick) < goal.quick:
+            found = scorer.privacy(policy, range(len(entry.quick), goal.quick), quick=True)
+            entry = entry.and_then(Entry(quick=found.values))
+        if len(entry.full) < goal.full:
+            last = range(scorer.images - goal.full, scorer.images - len(entry.full))
+            entry = entry.and_then(Entry(full=scorer.privacy(policy, last).values))
+    except NotFinite as error:
+        entry = entry.and_then(Entry(failed=str(error)))
+    return policy, entry
