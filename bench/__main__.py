@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from bench import attacks, training, transforms
+from bench import attacks, scoring, searching, training, transforms
 from gradveil.files import write_json
 from gradveil.version import __version__
 
 rows: list[dict[str, Any]] = []
-for part in (transforms, training, attacks):
+for part in (searching, scoring, transforms, training, attacks):
     for row in part.run():
         rows.append(row)
         low, high = row["quartiles"]

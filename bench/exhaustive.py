@@ -1,92 +1,141 @@
 """The truth that searches are judged by: 300 random policies on 500 images, value by value (`python -m bench.exhaustive`).
 
-Takes hours on one core, goes on where it was killed, and leaves `docs/records/exhaustive.npz`, from which any selection on fewer
-images can be replayed.
+Takes about two hours on one core, goes on where it was killed, and leaves `docs/records/exhaustive.npz`, from which any
+selection on fewer images can be replayed.
 """
 
-import io
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from gradveil.datasets import load
+from gradveil.datasets import channel_statistics, load
 from gradveil.files import writing
+from gradveil.models import build
 from gradveil.models.weights import load_model
 from gradveil.parallel import run_jobs
 from gradveil.progress import bar
+from gradveil.scores import Scorer
 from gradveil.scores.definitions import DEFINITIONS, Definition, shortened
-from gradveil.scores.privacy import curves
-from gradveil.scores.scorer import noise
-from gradveil.scores.similarity import Similarity
 from gradveil.search import random_policies
 from gradveil.training import SEMI, SEMI_SHARE, train
 from gradveil.transforms import Policy
-from gradveil.types import to_unit
 
 DATASET, MODEL, SEED = "fashion-mnist-tenth", "resnet20", 0
 POLICIES, IMAGES = 300, 500
+BATCHES, BATCH_SIZE = 8, 25
+CHECKED_POLICIES, CHECKED_IMAGES = 20, 50
 FOLDER = Path("runs/exhaustive")
 RECORD = Path(__file__).parents[1] / "docs/records/exhaustive.npz"
-# The points of the full rule, and the single one of a quick look.
-FULL = shortened(DEFINITIONS["paper"], 5, end=True)
-QUICK = shortened(DEFINITIONS["paper"], 1, end=False)
+PAPER = DEFINITIONS["paper"]
+# The points of the full rule (but the last, where an image meets itself), and the single one of a quick look.
+FULL = shortened(PAPER, 5, end=True)
+QUICK = shortened(PAPER, 1, end=False)
 POINTS = Definition(False, (*FULL.points[:-1], *QUICK.points), ())
 
 
 def semi_trained() -> Path:
     """Weights of the model the search looks at."""
-    return train(
-        load(DATASET + SEMI_SHARE, seed=SEED), MODEL, FOLDER / "semi", recipe=SEMI, seed=SEED, progress=bar
-    ).weights
+    part = load(DATASET + SEMI_SHARE, seed=SEED)
+    return train(part, MODEL, FOLDER / "semi", recipe=SEMI, seed=SEED, progress=bar).weights
 
 
-def indices() -> torch.Tensor:
-    """The images, spread evenly over those that are not kept for attacks."""
-    return 100 + torch.arange(IMAGES) * 900 // IMAGES
+def make_scorer(weights: Path) -> Scorer:
+    """The scorer of the search that is judged."""
+    dataset = load(DATASET, seed=SEED)
+    mean, std = channel_statistics(dataset.train.images)
+    untrained = build(MODEL, dataset.train.image_shape, len(dataset.train.classes), seed=SEED, mean=mean, std=std)
+    return Scorer(
+        load_model(weights)[0],
+        untrained,
+        dataset.test,
+        images=IMAGES,
+        batches=BATCHES,
+        batch_size=BATCH_SIZE,
+        seed=SEED,
+    )
 
 
-def similarities(weights: Path, policy: Policy) -> None:
-    """Write the cosines of one policy, (images, points), unless they are there."""
-    part = FOLDER / f"{policy}.npy"
-    if part.exists():
-        return
-    model, _ = load_model(weights)
-    where, test = indices(), load(DATASET, seed=SEED).test
-    images = to_unit(policy(test.images[where], seed=SEED, indices=where))
-    start = noise(SEED, where.tolist(), images)
-    found = curves(Similarity(model.eval()), images, test.labels[where], start, POINTS)
-    with writing(part) as temporary:
-        buffer = io.BytesIO()
-        np.save(buffer, found.numpy())
-        temporary.write_bytes(buffer.getvalue())
+def score_whole(scorer: Scorer, policy: Policy) -> None:
+    """Write GradSim at all points for all images of one policy, and its S_acc, unless they are there."""
+    for folder, most, definition in ((FOLDER, IMAGES, POINTS), (FOLDER / "all-points", CHECKED_IMAGES, PAPER)):
+        part = folder / f"{policy}.npy"
+        if not part.exists() and (folder == FOLDER or policy in checked()):
+            _save(part, scorer.curves(policy, definition, most=most).numpy())
+    part = FOLDER / "accuracy" / f"{policy}.npy"
+    if not part.exists():
+        _save(part, np.array(scorer.accuracy(policy).values))
+
+
+def checked() -> list[Policy]:
+    """The policies whose S_pri is also computed at all published points."""
+    return random_policies(SEED, CHECKED_POLICIES, channels=1)
+
+
+def _save(path: Path, numbers: NDArray[np.float64]) -> None:
+    with writing(path) as temporary, temporary.open("wb") as file:
+        np.save(file, numbers)
 
 
 def run(workers: int) -> None:
     """Compute what is missing, and write the record."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    weights = semi_trained()
+    scorer = make_scorer(semi_trained())
     policies = random_policies(SEED, POLICIES, channels=1)
     with bar("exhaustive scores", len(policies), "policies") as advance:
-        for _ in run_jobs(partial(similarities, weights), policies, workers=workers):
+        for _ in run_jobs(partial(score_whole, scorer), policies, workers=workers):
             advance(1)
-    cosines = np.stack([np.load(FOLDER / f"{policy}.npy", allow_pickle=False) for policy in policies])
+
+    def stacked(folder: Path, chosen: list[Policy]) -> NDArray[np.float64]:
+        return np.stack([np.load(folder / f"{policy}.npy", allow_pickle=False) for policy in chosen])
+
     with writing(RECORD) as temporary, temporary.open("wb") as file:
         np.savez_compressed(
             file,
             policies=np.array([str(policy) for policy in policies]),
-            images=indices().numpy(),
+            images=scorer.order.numpy(),
             points=np.array(POINTS.points),
-            cosines=np.round(cosines * 2**14).astype(np.int16),
+            cosines=_packed(stacked(FOLDER, policies)),
+            accuracy=stacked(FOLDER / "accuracy", policies),
+            all_points=_packed(stacked(FOLDER / "all-points", checked())),
         )
 
 
-def load_record() -> tuple[list[Policy], NDArray[np.float64]]:
-    """The policies, and their cosines (policies, images, points)."""
+def _packed(cosines: NDArray[np.float64]) -> NDArray[np.int16]:
+    # To 1/16384: a hundredth of the standard errors that matter.
+    return np.round(cosines * 2**14).astype(np.int16)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The record: S_pri by policy and image, from the full rule and from a quick look; S_acc by policy and batch.
+
+    `rule` and `published` are S_pri of some policies and images by the full rule and by all published points.
+    """
+
+    policies: tuple[Policy, ...]
+    full: NDArray[np.float64]
+    quick: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    rule: NDArray[np.float64]
+    published: NDArray[np.float64]
+
+
+def truth() -> Truth:
+    """What the record holds."""
     record = np.load(RECORD, allow_pickle=False)
-    return [Policy.parse(str(text)) for text in record["policies"]], record["cosines"] / 2**14
+    cosines, all_points = record["cosines"] / 2**14, record["all_points"] / 2**14
+    *weights, own = FULL.weights
+    full = cosines[..., :-1] @ np.array(weights) + own
+    return Truth(
+        policies=tuple(Policy.parse(str(text)) for text in record["policies"]),
+        full=full,
+        quick=cosines[..., -1],
+        accuracy=record["accuracy"],
+        rule=full[: len(all_points), : all_points.shape[1]],
+        published=all_points.mean(-1),
+    )
 
 
 if __name__ == "__main__":

@@ -51,7 +51,19 @@ def test_help_does_not_load_torch(gradveil: Command) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "data", "train", "score", "search", "policies show", "policies count", "apply", "attack", "report"],
+    [
+        "demo",
+        "data",
+        "train",
+        "score",
+        "search",
+        "operations",
+        "policies show",
+        "policies count",
+        "apply",
+        "attack",
+        "report",
+    ],
 )
 def test_every_command_explains_itself_and_offers_json(gradveil: Command, command: str) -> None:
     helped = gradveil(*command.split(), "--help")
@@ -141,7 +153,7 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
     assert scored["accuracy"]["n"] == 2
 
     options = ["--weights", weights, "--budget", "3", "--keep", "2", "--images", "2", "--batches", "1"]
-    found = json.loads(gradveil("search", *options, "--tolerance", "9", "--workers", "1", "--json").stdout)
+    found = json.loads(gradveil("search", *options, "--redundancy", "1e6", "--workers", "1", "--json").stdout)
     assert len(found["policies"]) == 2
     policy = found["policies"][0]["policy"]
     (best,) = (tmp_path / "runs/search/policies").glob("01-*.json")

@@ -1,5 +1,7 @@
 """The statistics of the race, against scipy and by simulation."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,12 +75,11 @@ def test_interval_is_students() -> None:
 def test_alike_is_a_paired_test() -> None:
     chance = np.random.default_rng(0)
     a = chance.normal(0, 1, 30)
-    values = {"a": a.tolist(), "b": (a + 0.1 + chance.normal(0, 0.05, 30)).tolist(), "c": (a + chance.normal(0, 0.05, 30)).tolist()}
+    b, c = (a + shift + chance.normal(0, 0.05, 30) for shift in (0.1, 0))
+    values = {"a": a.tolist(), "b": b.tolist(), "c": c.tolist()}
     found = alike(values, 0.95)
-    for x in values:
-        for y in values:
-            if x != y:
-                assert (y in found[x]) == (stats.ttest_rel(values[x], values[y]).pvalue >= 0.05)
+    for x, y in permutations(values, 2):
+        assert (y in found[x]) == (stats.ttest_rel(values[x], values[y]).pvalue >= 0.05)
     assert found["b"] == ()  # unpaired, a spread of 1 would hide a difference of 0.1
 
 

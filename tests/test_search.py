@@ -223,7 +223,10 @@ def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp
     sizes = []
     for _ in range(10):
         process = subprocess.Popen(
-            [sys.executable, str(script), str(storage)], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, str(script), str(storage)],
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         wait_until = time.monotonic() + 60
         before = storage.stat().st_mtime_ns if storage.exists() else 0

@@ -92,9 +92,12 @@ def _checked_search(raw: Any) -> dict[str, Any] | None:
     if raw is None:
         return None
     scores = [found[kind] for found in raw["policies"] for kind in ("privacy", "accuracy")]
-    numbers = [raw["scored"], raw["discarded"], raw["evaluations"], raw["accuracy_threshold"]]
+    numbers = [raw["scored"], raw["discarded"], raw["evaluations"], raw["accuracy_threshold"], raw["confidence"]]
+    lists = [raw["contenders"], *(found["not_told_apart_from"] for found in raw["policies"])]
     numbers += [value for score in scores for value in (score["mean"], score["n"], score["se"] or 0.0)]
-    if not all(isinstance(number, int | float) for number in numbers):
+    if not all(isinstance(number, int | float) for number in numbers) or not all(
+        isinstance(one, list) for one in lists
+    ):
         raise TypeError("its search summary holds something else than numbers")
     return {**raw, "hybrid": str(raw["hybrid"])}
 

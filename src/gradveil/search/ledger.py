@@ -60,9 +60,11 @@ class Entry:
 
 
 class Ledger:
-    """The entries of a search in the Optuna storage at `place`, a file for SQLite or any storage URL."""
+    """The entries of a search in the Optuna storage at `place`: a file for SQLite, any storage URL, or None for memory."""
 
-    def __init__(self, place: Path | str, fingerprint: str, *, objectives: tuple[str, ...] = ("minimize",)) -> None:
+    def __init__(
+        self, place: Path | str | None, fingerprint: str, *, objectives: tuple[str, ...] = ("minimize",)
+    ) -> None:
         self.shared = isinstance(place, str)
         self._storage, self._study = _open(place, fingerprint, objectives)
         self.objectives = len(objectives)
@@ -130,7 +132,7 @@ def _entry(data: Mapping[str, Sequence[float]]) -> Entry:
     )
 
 
-def _open(place: Path | str, fingerprint: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, int]:
+def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, int]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if isinstance(place, Path):
         place.parent.mkdir(parents=True, exist_ok=True)

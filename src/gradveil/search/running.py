@@ -68,7 +68,7 @@ class Plan:
 
 def search(
     scorer: Scorer,
-    storage: Path | str,
+    storage: Path | str | None,
     plan: Plan | None = None,
     *,
     workers: int = 1,
@@ -78,7 +78,8 @@ def search(
 ) -> SearchResult:
     """Find the most private policies; see `Plan` for how.
 
-    Everything computed goes into the Optuna study in `storage` (a file for SQLite, or any storage URL) at once; started
+    Everything computed goes into the Optuna study in `storage` (a file for SQLite, any storage URL, or None to keep
+    nothing) at once; started
     again, also with a larger plan, the search goes on from there. The result depends on the scorer and the plan alone, not on
     workers, interruptions, or what else the study holds.
     """
