@@ -11,10 +11,11 @@ from matplotlib.text import Text
 from PIL import Image
 
 from gradveil.errors import GradveilError
-from gradveil.plots import RaceRound, ScatterPoint, plot_curves, plot_operations, plot_race, plot_scatter
+from gradveil.plots import ScatterPoint, plot_curves, plot_operations, plot_race, plot_scatter
 from gradveil.plots.board import frame, short, spread
 from gradveil.plots.labels import place_labels
 from gradveil.scores import Estimate
+from gradveil.search import RaceRound
 
 LONG = "translate_x:9-contrast:6-translate_y:2+43-18-18"
 Draw = Callable[[Path], None]

@@ -147,5 +147,5 @@ def draw_curves(path: Path, scorer: "Scorer", policy: "Policy") -> None:
     shown = {"untransformed": Policy.parse("identity"), str(policy): policy}
     with one_thread():
         curves = {name: scorer.curves(one, definition, most=CURVES).numpy() for name, one in shown.items()}
-    plot_curves(path, definition.points, curves)
+    plot_curves(path, definition.points, curves, weights=definition.weights)
     say(f"curves of {min(CURVES, scorer.images)} images: {path}")

@@ -1,8 +1,7 @@
 """How a race went: who was dropped when, and who came to its end."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,17 +29,9 @@ from gradveil.plots.board import (
     spread,
     width_of,
 )
+from gradveil.search.race import RaceRound
 
 Line = list[tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class RaceRound:
-    """A round of a race: the mean S_pri of each contender over all `images` seen so far, and who was dropped after it."""
-
-    images: int
-    means: Mapping[str, float]
-    dropped: frozenset[str] = frozenset()
 
 
 def plot_race(path: Path, rounds: Sequence[RaceRound]) -> None:

@@ -11,8 +11,6 @@ def save_plots(found: SearchResult, folder: Path) -> list[Path]:
     kept = {one.policy: one for one in found.best}
     points = []
     for seen in found.seen:
-        if seen.privacy is None:
-            continue  # rejected before anything was known of its privacy
         best = kept.get(seen.policy)
         margin = None if best is None or best.interval is None else (best.interval[1] - best.interval[0]) / 2
         points.append(
@@ -26,6 +24,6 @@ def save_plots(found: SearchResult, folder: Path) -> list[Path]:
             )
         )
     files = [folder / "scatter.png", folder / "race.png"]
-    plot_scatter(files[0], points, threshold=found.accuracy_threshold)
+    plot_scatter(files[0], points, threshold=found.accuracy_threshold, interval=f"{found.confidence:.0%} interval")
     plot_race(files[1], found.rounds)
     return files

@@ -15,11 +15,11 @@ PRIOR_IMAGES = 10
 
 @dataclass(frozen=True)
 class RaceRound:
-    """What a round saw: mean scores after so many images, and who dropped out then."""
+    """A round of a race: the mean score of each contender over all `images` seen so far, and who was dropped after it."""
 
     images: int
     means: Mapping[str, float]
-    dropped: frozenset[str]
+    dropped: frozenset[str] = frozenset()
 
 
 def still_racing(values: Mapping[str, Sequence[float]], places: int, confidence: float) -> list[str]:
