@@ -1,7 +1,7 @@
 """How a race went: who was dropped when, and who came to its end."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
