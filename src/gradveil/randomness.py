@@ -7,6 +7,7 @@ image from the image's own index, so that batch size, worker count and interrupt
 import hashlib
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,7 +24,12 @@ def generator(seed: int, *path: str | int) -> torch.Generator:
 
 
 def hashed_uniform(indices: Tensor, seed: int, *path: str | int) -> Tensor:
-    """One float64 in [0, 1) per entry of `indices`, a pure function of (entry, seed, path).
+    """One float64 in [0, 1) per entry of `indices`, a pure function of (entry, seed, path)."""
+    return torch.from_numpy(hashed_bits(indices, seed, *path) * 2.0**-53).to(indices.device)
+
+
+def hashed_bits(indices: Tensor, seed: int, *path: str | int) -> npt.NDArray[np.uint64]:
+    """53 random bits per entry of `indices`, those of `hashed_uniform`.
 
     Counter-based (the finaliser of splitmix64 over a keyed counter), hence the same on every device and for every batching.
     """
@@ -31,5 +37,4 @@ def hashed_uniform(indices: Tensor, seed: int, *path: str | int) -> Tensor:
     z = indices.cpu().numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(derive_seed(seed, *path))
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
-    return torch.from_numpy(z * 2.0**-53).to(indices.device)
+    return (z ^ (z >> np.uint64(31))) >> np.uint64(11)

@@ -105,6 +105,18 @@ def test_geometry_equals_pillow_at_many_sizes(name: str) -> None:
             )
 
 
+@pytest.mark.parametrize("name", ["shear_x", "shear_y"])
+def test_shear_equals_pillow_where_values_are_whole(name: str) -> None:
+    """Few grey levels far apart: whole values between unequal pixels abound, and the last bit of a double decides."""
+    rng = torch.Generator().manual_seed(0)
+    for step in (1, 12, 51, 85, 255):
+        images = torch.randint(0, 255 // step + 1, (20, 3, 32, 32), generator=rng).mul_(step).to(torch.uint8)
+        signs = torch.randint(0, 2, (20,), generator=rng) * 2 - 1
+        for level in range(1, 10):
+            op = operation(name, level)
+            assert torch.equal(op.apply(images, signs), batch_with_pillow(op, images, signs)), (step, level)
+
+
 def test_autocontrast_equals_pillow_for_every_range() -> None:
     """All 32,896 pairs of darkest and brightest level, all levels between them."""
     op = operation("autocontrast", 0)

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from gradveil.transforms.scratch import converted, scratch
-from gradveil.transforms.tones import factors, to_bytes
+from gradveil.transforms.tones import factors, floor_divide, to_bytes, whole_ratio
+
+_SIX = torch.tensor(6, dtype=torch.int16)  # half of 13: what turns rounding down into rounding
 
 
 def sharpness(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
@@ -15,35 +17,41 @@ def sharpness(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
     height, width = images.shape[2:]
     if height < 3 or width < 3:  # all border, which Pillow does not smooth
         return images.clone()
-    change = _smoothing(images)
-    smooth = converted(images, torch.float32, "smooth").add_(change)
-    return to_bytes(change.mul_(factors(magnitude, signs, images.device).neg_()).add_(smooth))
+    pixels = converted(images.view(-1), torch.int16).view(len(images), -1)
+    change = _smoothing(pixels, height, width)
+    ratio = whole_ratio(magnitude)
+    if ratio is None:
+        smooth = converted(pixels.add_(change), torch.float32, "smooth")
+        factor = factors(magnitude, signs, images.device).view(-1, 1)
+        return to_bytes(smooth.sub_(converted(change, torch.float32).mul_(factor))).view(images.shape)
+    numerator, denominator = ratio
+    change.mul_((signs * -numerator).to(images.device, torch.int16).view(-1, 1))
+    return to_bytes(floor_divide(change, denominator).add_(pixels)).view(images.shape)
 
 
-def _smoothing(images: Tensor) -> Tensor:
-    """What Pillow's SMOOTH filter adds to every pixel, float32.
+def _smoothing(pixels: Tensor, height: int, width: int) -> Tensor:
+    """What Pillow's SMOOTH filter adds to every pixel; int16, as `pixels` `(B, C * H * W)`.
 
     Its weights are 1 around 5, divided by 13 and rounded, and the border stays: with the sum s of the nine pixels
     around p that is (s - 9 p) / 13, rounded, which is never half-way between two integers.
     """
-    _, _, height, width = images.shape
-    flat = converted(images.view(-1), torch.int16)
+    flat = pixels.view(-1)
     # Sums over the flat array: contiguous passes, wrong only at the border, which is masked.
     across = scratch("across", (len(flat) - 2,), torch.int16, flat.device)
     torch.add(flat[:-2], flat[1:-1], out=across).add_(flat[2:])
     around = scratch("around", flat.shape, torch.int16, flat.device)
     inner = around[width + 1 : -(width + 1)]
     torch.add(across[: -2 * width], across[width:-width], out=inner).add_(across[2 * width :])
-    around.add_(flat, alpha=-9).view(-1, height * width).bitwise_and_(_interior(height, width).to(images.device))
-    change = converted(around, torch.float32)
-    return change.mul_(1 / 13).round_().view(images.shape)
+    planes = around.add_(flat, alpha=-9).view(-1, height * width)
+    torch.addcmul(_SIX.to(flat.device), planes, _interior(height, width).to(flat.device), out=planes)
+    return floor_divide(around, 13).view(pixels.shape)
 
 
 @lru_cache(maxsize=64)
 def _interior(height: int, width: int) -> Tensor:
-    """All bits set inside, none at the border, `(H * W,)`."""
+    """1 inside, 0 at the border, `(H * W,)`."""
     mask = torch.zeros((height, width), dtype=torch.int16)
-    mask[1:-1, 1:-1] = -1
+    mask[1:-1, 1:-1] = 1
     return mask.view(-1)
 
 

@@ -17,7 +17,7 @@ _FEW = 8
 
 def runs_of(values: Numbers) -> Runs:
     """The runs of equal neighbours in `values`."""
-    cuts = (np.flatnonzero(values[1:] != values[:-1]) + 1).tolist()
+    cuts = ((values[1:] != values[:-1]).nonzero()[0] + 1).tolist()
     starts = [0, *cuts]
     return list(zip(starts, [*cuts, len(values)], values[starts].tolist(), strict=True))
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from gradveil.errors import GradveilError
 from gradveil.names import unknown
 from gradveil.transforms import filters, geometry, tones
+from gradveil.transforms.shear import shear
 
 LEVELS = 10
 Size = tuple[int, int]  # height, width
@@ -167,7 +168,7 @@ OPERATIONS: dict[str, Kind] = {
     ),
     "sharpness": Kind(_ENHANCE, filters.sharpness, _say("sharpen or soften by {percent}%"), signed=True),
     "shear_y": Kind(
-        _SLANT, partial(geometry.shear, axis="y"), _say("slant columns up or down by {m:.2f}, fill black"), signed=True
+        _SLANT, partial(shear, axis="y"), _say("slant columns up or down by {m:.2f}, fill black"), signed=True
     ),
     "autocontrast": Kind(_NONE, tones.autocontrast, _say("stretch every channel to the full range of grey levels")),
     "equalize": Kind(_NONE, tones.equalize, _say("flatten every channel's histogram")),
@@ -181,7 +182,7 @@ OPERATIONS: dict[str, Kind] = {
     "solarize": Kind(_ramp(256, 0), tones.solarize, _say_solarize),
     # Not published; for wider searches.
     "shear_x": Kind(
-        _SLANT, partial(geometry.shear, axis="x"), _say("slant rows left or right by {m:.2f}, fill black"), signed=True
+        _SLANT, partial(shear, axis="x"), _say("slant rows left or right by {m:.2f}, fill black"), signed=True
     ),
     "rotate_left": Kind(_TURN, geometry.rotate, _say("turn counter-clockwise by {degrees} degrees, fill grey")),
     "rotate_right": Kind(_TURN, geometry.rotate_right, _say("turn clockwise by {degrees} degrees, fill grey")),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradveil.errors import GradveilError
-from gradveil.randomness import hashed_uniform
+from gradveil.randomness import hashed_bits
 from gradveil.transforms.grouping import Numbers, runs_of, sorted_by
 from gradveil.transforms.library import LIBRARY, OPERATIONS, Operation, Size, check_images, in_pieces, operation, short
 
@@ -97,17 +98,25 @@ class Policy:
         draws = Draws.of(numbers, seed, epoch)
         return in_pieces(images, lambda piece, where: self._run(piece, draws[where]))
 
+    @cached_property
+    def _plans(self) -> "dict[int, _Plan]":
+        """By the number of channels; made once per policy, because on small batches that is felt."""
+        return {}
+
     def _run(self, images: Tensor, draws: "Draws") -> Tensor:
-        steps = [effective_steps(member, images.shape[1]) for member in self.members]
-        masks = np.array([sum(1 << position for op, position in plan if op.name in _BY_SIGN) for plan in steps])
+        channels = images.shape[1]
+        if channels not in self._plans:
+            self._plans[channels] = _Plan.of(self.members, channels)
+        steps, masks = self._plans[channels].steps, self._plans[channels].masks
         numbers = draws.member(len(steps))
         if len(steps) == 1 and not masks[0]:
             return _run_steps(steps[0], images, draws)
 
         def work(group: Tensor, order: Numbers) -> Tensor:
             parts = []
+            sorted_draws = draws[order]
             for start, stop, number in runs_of(numbers[order]):
-                parts.append(_run_steps(steps[number], group[start:stop], draws[order[start:stop]]))
+                parts.append(_run_steps(steps[number], group[start:stop], sorted_draws[start:stop]))
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
         # Sorted once, by member and by the signs for which an operation treats images in groups.
@@ -125,7 +134,7 @@ class Draws:
 
     @classmethod
     def of(cls, indices: Tensor, seed: int, epoch: int) -> "Draws":
-        return cls((hashed_uniform(indices.cpu(), seed, "policy", epoch).numpy() * 2.0**53).astype(np.int64))
+        return cls(hashed_bits(indices, seed, "policy", epoch).view(np.int64))
 
     def __getitem__(self, rows: slice | Numbers) -> "Draws":
         return Draws(self.bits[rows])
@@ -137,6 +146,20 @@ class Draws:
     def sign(self, position: int) -> Tensor:
         """+1 or -1 for the operation that is the `position`-th to use a sign."""
         return torch.from_numpy((self.bits >> position & 1) * 2 - 1)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What each member does to images of so many channels, and the signs for which it treats them in groups."""
+
+    steps: list[Steps]
+    masks: Numbers
+
+    @classmethod
+    def of(cls, members: Sequence[Member], channels: int) -> "_Plan":
+        steps = [effective_steps(member, channels) for member in members]
+        masks = [sum(1 << position for op, position in plan if op.name in _BY_SIGN) for plan in steps]
+        return cls(steps, np.array(masks))
 
 
 def is_identity(op: Operation, channels: int) -> bool:
