@@ -1,7 +1,7 @@
 """`gradveil search`: find policies."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import ModelOption, WeightsOption
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
 from gradveil.cli.score import DefinitionOption, ScoreOption, make_scorer
+
+if TYPE_CHECKING:
+    from gradveil.search import Candidate
 
 
 def search(
@@ -23,7 +26,8 @@ def search(
     ] = 2.0,
     confidence: Annotated[float, typer.Option(help="How sure to be before a policy drops out.")] = 0.95,
     gradients: Annotated[
-        int | None, typer.Option(help="The most gradients to spend; default 75 per policy.", min=1)
+        int | None,
+        typer.Option(help="The most gradients to spend; default 90 per policy and the last measurement.", min=1),
     ] = None,
     images: Annotated[
         int | None, typer.Option(help="Test images to draw on; default all but 100, at most 500.", min=1)
@@ -90,17 +94,8 @@ def search(
     percent = f"{confidence:.0%}"
     table(
         "Most private policies (lower S_pri is more private)",
-        ["policy", "S_pri ± se (n)", f"{percent} interval", "S_acc ± se (batches)", "not told apart from"],
-        [
-            [
-                str(one.policy),
-                str(one.privacy),
-                "" if one.interval is None else f"{one.interval[0]:.3f} to {one.interval[1]:.3f}",
-                str(one.accuracy),
-                str(len(one.alike)),
-            ]
-            for one in found.best
-        ],
+        ["policy", f"S_pri ({percent} interval, n)", "S_acc ± se", "not told apart from"],
+        [[str(one.policy), _privacy(one), _accuracy(one), f"{len(one.alike)} of them"] for one in found.best],
     )
     if len(found.best) < keep:
         say(f"only {len(found.best)} policies qualified, {keep} were asked for")
@@ -114,3 +109,12 @@ def search(
         f"policy files: {files[0].parent}; plots: {plots[0].parent}; study: {place if storage is None else 'in the storage'}"
     )
     say(f"{found.scored} raced, {found.discarded} discarded for accuracy, {found.evaluations:,} gradients")
+
+
+def _privacy(one: "Candidate") -> str:
+    low, high = one.interval or (one.privacy.mean, one.privacy.mean)
+    return f"{one.privacy.mean:.3f} ({low:.3f} to {high:.3f}, {one.privacy.n})"
+
+
+def _accuracy(one: "Candidate") -> str:
+    return f"{one.accuracy.mean:.3f}" + ("" if one.accuracy.se is None else f" ± {one.accuracy.se:.3f}")

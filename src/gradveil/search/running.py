@@ -25,7 +25,7 @@ from gradveil.transforms import Policy
 
 Say = Callable[[str], None]
 
-GRADIENTS_PER_POLICY = 75
+GRADIENTS_PER_POLICY = 90
 # Sampling goes on while too few policies pass the filter, but not for ever.
 MOST_DRAWS = 10
 
@@ -36,8 +36,9 @@ class Plan:
 
     It looks at `policies` from the sampler and keeps `keep`. Policies that pass the accuracy filter see `first_look` images, then
     twice as many each round; those that are worse than the last of the best, with `confidence`, drop out. It ends when nobody
-    else is left, or `gradients` are spent (default: 75 per policy; the published procedure takes over 2,000), or the images
-    are. The winners are measured again on `fresh` images that the race has not seen.
+    else is left, or the images or `gradients` are spent (default: 90 per policy and what the last measurement takes; the
+    published procedure takes over 2,000 per policy). The winners are measured again on `fresh` images that the race has not
+    seen. First look and last measurement are never cut short.
     """
 
     policies: int = 1500
@@ -59,11 +60,6 @@ class Plan:
             raise GradveilError(f"the allowed redundancy must be more than 0, got {self.redundancy}")
         if self.first_look < 1 or self.fresh < 0 or (self.gradients is not None and self.gradients < 1):
             raise GradveilError("a search needs a first look of at least one image, and a positive number of gradients")
-
-    @property
-    def most_gradients(self) -> int:
-        """What may be spent in all."""
-        return self.gradients if self.gradients is not None else GRADIENTS_PER_POLICY * self.policies
 
 
 def search(
@@ -180,7 +176,8 @@ class _Search:
         """Images that each contender can still see, when what the last measurement takes is set aside."""
         score = self.scorer.privacy_score
         last = self.plan.keep * (self.fresh * score.evaluations + sum(self.filter.rows))
-        return (self.plan.most_gradients - self.spent() - last) // (contenders * (score.quick or score).evaluations)
+        most = self.plan.gradients or GRADIENTS_PER_POLICY * self.plan.policies + last
+        return (most - self.spent() - last) // (contenders * (score.quick or score).evaluations)
 
     def bring(self, title: str, policies: Sequence[Policy], goal: Goal) -> None:
         """Compute what `policies` lack to `goal`, and keep it."""
