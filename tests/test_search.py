@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -206,15 +207,14 @@ mean, std = channel_statistics(fashion.train.images)
 net = build("convnet-4", fashion.train.image_shape, 10, seed=0, mean=mean, std=std).eval()
 scorer = Scorer(net, net, fashion.test, images=16, batches=3, batch_size=10)
 plan = Plan(policies=14, keep=3, redundancy=1e6, first_look=2, fresh=4, gradients=2000)
-print(json.dumps(search(scorer, Path(sys.argv[1]), plan, workers=2).summary()))
+place = sys.argv[1] if "://" in sys.argv[1] else Path(sys.argv[1])
+print(json.dumps(search(scorer, place, plan, workers=int(sys.argv[2])).summary()))
 """
 
 
 @pytest.mark.slow
 def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp_path: Path) -> None:
     """`kill -9` of a search with two workers at ten random moments."""
-    import json
-
     script, storage = tmp_path / "run.py", tmp_path / "study.sqlite3"
     script.write_text(SCRIPT)
     chance = np.random.default_rng(0)
@@ -223,7 +223,7 @@ def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp
     sizes = []
     for _ in range(10):
         process = subprocess.Popen(
-            [sys.executable, str(script), str(storage)],
+            [sys.executable, str(script), str(storage), "2"],
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -240,9 +240,23 @@ def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp
         sizes.append(_known(storage))
     assert sizes == sorted(sizes)  # nothing is ever lost
     assert sizes[0] < sizes[-1]
-    done = subprocess.run([sys.executable, str(script), str(storage)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, str(script), str(storage), "2"], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == json.loads(json.dumps(whole.summary()))
     assert time.monotonic() - start < 600
+
+
+@pytest.mark.slow
+def test_two_machines_share_a_search(whole: SearchResult, tmp_path: Path) -> None:
+    """Two processes on one storage URL end alike, and with what one alone finds."""
+    script = tmp_path / "run.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), f"sqlite:///{tmp_path / 'study.sqlite3'}", "1"]
+    both = []
+    for _ in range(2):
+        both.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        time.sleep(1)
+    for process in both:
+        assert json.loads(process.communicate(timeout=300)[0]) == json.loads(json.dumps(whole.summary()))
 
 
 def _known(storage: Path) -> int:

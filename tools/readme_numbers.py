@@ -2,7 +2,7 @@
 
 usage: python tools/readme_numbers.py [--check]
 
-A text between `<!-- measured NAME -->` and `<!-- end -->` is replaced by what the record docs/records/NAME.json says; with
+A text between `<!-- measured NAME -->` and `<!-- end -->` is replaced by what its record in docs/records says; with
 --check nothing is written and a stale text is an error.
 """
 
@@ -52,15 +52,54 @@ def bench(record: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-WRITERS: dict[str, Callable[[Any], str]] = {"demo": demo, "train-resnet20": train_resnet20, "bench": bench}
+def search(record: list[dict[str, Any]]) -> str:
+    """What `make bench` says of scores and searches."""
+    lines = ["| measured | ours | published procedure | ratio | settings |", "|---|---|---|---|---|"]
+    for row in record:
+        if any(word in row["name"] for word in ("score a policy", "search", "S_pri", "intervals", "orders")):
+            figures = f"{row['ours']:.4g} {row['unit']} | {row['baseline']:.4g} {row['unit']}"
+            lines.append(f"| {row['name']} | {figures} | {row['value']:.3g} | {row['settings']} |")
+    return "\n".join(lines) + "\n"
+
+
+def calibration(record: dict[str, Any]) -> str:
+    """Which share of random policies passes the accuracy filter."""
+    settings, published = record["settings"], record["published"]
+    allowances = list(settings[0]["passing"])
+    lines = [
+        f"Share of {settings[0]['policies']} random policies that pass, by `--redundancy`:\n",
+        "| images | network's classes | " + " | ".join(allowances) + " |",
+        "|---|---|" + "---|" * len(allowances),
+    ]
+    for row in settings:
+        shares = " | ".join(f"{row['passing'][allowance]:.0%}" for allowance in allowances)
+        lines.append(f"| {row['dataset']}, untrained {row['model']} | {row['classes']} | {shares} |")
+    if published is not None:
+        lines.append(
+            f"\nThe published -85 on {published['images']} images corresponds to a `--redundancy` of "
+            f"{published['allowance']:.1f} on photographs (untrained resnet20-4 with 100 classes on CIFAR-10 images; "
+            "S_acc does not look at labels)."
+        )
+    return "\n".join(lines) + "\n"
+
+
+# The writer of a block, and the record it reads.
+WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
+    "demo": (demo, "demo"),
+    "train-resnet20": (train_resnet20, "train-resnet20"),
+    "bench": (bench, "bench"),
+    "search": (search, "bench"),
+    "calibration": (calibration, "calibration"),
+}
 
 
 def measured(page: str) -> str:
     """`page` with every measured block written from its record."""
 
     def fill(match: re.Match[str]) -> str:
-        record = json.loads((ROOT / "docs" / "records" / f"{match[2]}.json").read_text())
-        return match[1] + WRITERS[match[2]](record) + match[3]
+        write, name = WRITERS[match[2]]
+        record = json.loads((ROOT / "docs" / "records" / f"{name}.json").read_text())
+        return match[1] + write(record) + match[3]
 
     return BLOCK.sub(fill, page)
 

@@ -23,7 +23,7 @@ app = typer.Typer(
     A typical way through:
 
         gradveil train  --dataset fashion-mnist-tenth --model convnet-16 --semi
-        gradveil search --weights runs/train/.../last.safetensors --budget 100
+        gradveil search --weights runs/train/.../last.safetensors
         gradveil attack --model convnet-16 --defense 3-1-7 --indices 0:4
         gradveil report runs/attack
     """,

@@ -24,8 +24,7 @@ class AccuracyFilter:
     untouched: tuple[float, ...]
     allowance: float
     summed: bool  # the published code's variant sums over images instead of averaging
-
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # images of each batch
 
     @classmethod
     def of(cls, scorer: Scorer, allowance: float) -> "AccuracyFilter":
@@ -77,4 +76,5 @@ def measured(scorer: Scorer, policy: Policy, batch: int) -> Entry:
 
 def _redundancies(entry: Entry, summed: bool) -> tuple[float, ...]:
     shares = entry.rows if summed else (1,) * len(entry.rows)
-    return tuple(-1 - value / share for value, share in zip(entry.accuracy, shares, strict=True))
+    # Never negative; a rounding error must not make it so.
+    return tuple(max(0.0, -1 - value / share) for value, share in zip(entry.accuracy, shares, strict=True))

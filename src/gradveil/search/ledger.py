@@ -9,11 +9,12 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import optuna
-from optuna.exceptions import OptunaError
+from optuna.exceptions import OptunaError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage, get_storage
 from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
@@ -106,7 +107,14 @@ class Ledger:
             self._trials[name] = self._storage.create_new_trial(self._study, template_trial=template)
             self._closed.discard(name)
         else:
-            self._storage.set_trial_user_attr(self._trials[name], _SCORES, asdict(entry))
+            try:
+                self._storage.set_trial_user_attr(self._trials[name], _SCORES, asdict(entry))
+            except UpdateFinishedTrialError:  # another machine was quicker
+                self._closed.add(name)
+                self.read()
+                if self[policy].size < entry.size:
+                    self.write(policy, entry)
+                return
         self._entries[name] = entry
         if entry.quick and self.objectives == 1:
             # For Optuna's own plots: how the mean moves as images come in. It keeps no such steps for several objectives.
@@ -117,7 +125,8 @@ class Ledger:
         """End the policy's trial, for whoever reads the study with Optuna's own tools."""
         name = str(policy)
         if name in self._trials and name not in self._closed:
-            self._storage.set_trial_state_values(self._trials[name], state, values)
+            with suppress(UpdateFinishedTrialError):  # another machine was quicker
+                self._storage.set_trial_state_values(self._trials[name], state, values)
             self._closed.add(name)
 
 

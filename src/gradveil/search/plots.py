@@ -16,9 +16,9 @@ def save_plots(found: SearchResult, folder: Path) -> list[Path]:
         points.append(
             ScatterPoint(
                 policy=str(seen.policy),
-                privacy=seen.privacy if best is None else best.privacy.mean,
+                privacy=seen.privacy,
                 margin=margin,
-                accuracy=seen.accuracy if best is None else best.accuracy.mean,
+                accuracy=seen.accuracy,
                 kept=best is not None,
                 front=seen.policy in found.front,
             )

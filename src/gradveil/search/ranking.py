@@ -1,6 +1,6 @@
 """Given policies, each scored in full: for charts and tables, where a race would leave gaps."""
 
-import math
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ def rank(
 ) -> dict[Policy, Scores]:
     """Both scores of every policy that has finite ones, most private first; killed and started again, it goes on."""
     ledger = Ledger(storage, fingerprint(scorer))
-    everybody = AccuracyFilter.of(scorer, math.inf)
+    everybody = AccuracyFilter.of(scorer, sys.float_info.max)
     goal = Goal(0, scorer.images, all_batches=True)
     lacking = [(policy, ledger[policy]) for policy in policies if not goal.reached(ledger[policy], everybody)]
     with progress("scoring policies", len(policies), "policies") as advance:

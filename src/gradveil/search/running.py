@@ -74,10 +74,9 @@ def search(
 ) -> SearchResult:
     """Find the most private policies; see `Plan` for how.
 
-    Everything computed goes into the Optuna study in `storage` (a file for SQLite, any storage URL, or None to keep
-    nothing) at once; started
-    again, also with a larger plan, the search goes on from there. The result depends on the scorer and the plan alone, not on
-    workers, interruptions, or what else the study holds.
+    Everything computed goes into the Optuna study in `storage` (a file for SQLite, any storage URL, or None to keep nothing) at
+    once; started again, also with a larger plan, the search goes on from there. The result depends on the scorer and the plan
+    alone, not on workers, interruptions, or what else the study holds.
     """
     plan = plan or Plan()
     objectives = ("minimize", "maximize") if plan.sampler == "nsga2" else ("minimize",)
@@ -132,11 +131,9 @@ class _Search:
             qualified += passed
             sampler.hear({p: (self.privacy(p).mean, self.accuracy(p).mean) for p in passed})
         if not qualified:
-            failed = [self.ledger[policy].failed for policy in self.goals if self.ledger[policy].failed]
-            raise GradveilError(
-                f"none of {len(self.goals)} policies qualifies: "
-                + (failed[0] or "" if failed else f"a larger redundancy than {self.plan.redundancy} would do")
-            )
+            reasons = [why for policy in self.goals if (why := self.ledger[policy].failed)]
+            reasons.append(f"a larger redundancy than {self.plan.redundancy} would do")
+            raise GradveilError(f"none of {len(self.goals)} policies qualifies: {reasons[0]}")
         return qualified
 
     def still_to_draw(self, qualified: int) -> int:
@@ -222,19 +219,23 @@ class _Search:
     def spent(self) -> int:
         return sum(self.filter.rows) + sum(self.gradients(p) + sum(self.used(p).rows) for p in self.goals)
 
-    def told(self, policy: Policy) -> tuple[float, ...] | None:
+    def told(self, policy: Policy) -> tuple[float, ...]:
         """What the study says of the policy, one figure per objective."""
-        figures = (self.privacy(policy).mean, self.accuracy(policy).mean)
-        return figures[: self.ledger.objectives]
+        return (self.mean(policy), self.accuracy(policy).mean)[: self.ledger.objectives]
+
+    def mean(self, policy: Policy) -> float:
+        """The best that is known of its S_pri."""
+        used = self.used(policy)
+        return statistics.fmean(used.full or used.quick)
 
     def result(self, best: list[Policy], contenders: list[Policy]) -> SearchResult:
         confidence = self.plan.confidence
         measured = {p: self.used(p).full or self.used(p).quick for p in best}
-        best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
+        best = sorted(best, key=lambda policy: (self.mean(policy), str(policy)))
         same = alike({str(policy): measured[policy] for policy in best}, confidence)
-        sound = self.sound(list(self.goals))
+        sound = set(self.sound(list(self.goals)))
         seen = tuple(
-            Seen(p, self.accuracy(p).mean, self.privacy(p).mean if p in set(sound) else None, len(self.used(p).quick))
+            Seen(p, self.accuracy(p).mean, self.mean(p) if p in sound else None, len(self.used(p).quick))
             for p in self.goals
             if not self.ledger[p].failed
         )
@@ -270,11 +271,5 @@ class _Search:
                 self.ledger.close(policy, None, TrialState.FAIL)
             elif not self.used(policy).quick:
                 self.ledger.close(policy, None, TrialState.PRUNED)
-        for candidate in result.best:
-            self.ledger.close(
-                candidate.policy,
-                (candidate.privacy.mean, candidate.accuracy.mean)[: self.ledger.objectives],
-                TrialState.COMPLETE,
-            )
-        for policy in result.contenders:
+        for policy in (*(candidate.policy for candidate in result.best), *result.contenders):
             self.ledger.close(policy, self.told(policy), TrialState.COMPLETE)
