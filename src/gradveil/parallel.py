@@ -1,5 +1,6 @@
 """Run independent jobs in processes of one thread each; results do not depend on how many."""
 
+import itertools
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -30,9 +31,23 @@ def run_jobs(
     """
     if workers < 1:
         raise GradveilError(f"workers must be at least 1, got {workers}")
+    calls = (joblib.delayed(_on_one_thread)(work, job) for job in jobs)
     with _backend(backend):
-        parallel = joblib.Parallel(n_jobs=workers, return_as="generator_unordered")
-        yield from parallel(joblib.delayed(_on_one_thread)(work, job) for job in jobs)
+        if workers == 1 or _gives_results_one_by_one():
+            yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
+            return
+        with joblib.Parallel(n_jobs=workers) as parallel:
+            # Results come all together: a few jobs at a time, so that little is lost when killed.
+            while some := list(itertools.islice(calls, 4 * workers)):
+                yield from parallel(some)
+
+
+def _gives_results_one_by_one() -> bool:
+    try:
+        joblib.Parallel(n_jobs=2, return_as="generator_unordered")
+    except ValueError:
+        return False
+    return True
 
 
 @contextmanager
