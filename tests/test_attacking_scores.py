@@ -1,0 +1,213 @@
+import math
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from bench import predictors
+from torch import Tensor, nn
+
+from gradveil import metrics
+from gradveil.attacks.objectives import cosine_distance
+from gradveil.client import share
+from gradveil.errors import GradveilError
+from gradveil.scores import SCORES, PrivacyScore
+from gradveil.scores.attacking import Descent, FewSteps, descent, shared
+from gradveil.scores.privacy import published
+from gradveil.scores.similarity import Similarity
+from gradveil.types import Batch, Dataset, to_unit
+
+QUICKLY = [(name, quick) for name in SCORES for quick in (False, True)]
+
+
+def made(name: str, quick: bool) -> PrivacyScore:
+    score = SCORES[name](published("paper", 3))
+    assert score.quick is not None
+    return score.quick if quick else score
+
+
+@pytest.fixture
+def some(fashion: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+    """Two garments, one black and one grey image, with labels and noise."""
+    images = to_unit(fashion.test.images[200:204])
+    images[2], images[3] = 0.0, 0.5
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(1))
+    return images, fashion.test.labels[200:204], noise
+
+
+@pytest.mark.parametrize(("name", "quick"), QUICKLY)
+def test_every_score_is_a_finite_pure_function_of_each_image(
+    name: str, quick: bool, small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    score, network = made(name, quick), Similarity(small_net)
+    before = [tensor.clone() for tensor in some]
+    weights = {key: value.clone() for key, value in small_net.state_dict().items()}
+    values = score(network, *some)
+    assert values.shape == (4,)
+    assert values.dtype == torch.float32
+    assert not values.requires_grad
+    assert bool(values.isfinite().all())
+    assert torch.equal(values, score(network, *some))
+    with torch.no_grad():
+        one_by_one = torch.cat([score(network, *(tensor[i : i + 1] for tensor in some)) for i in range(4)])
+    assert torch.allclose(values, one_by_one, atol=1e-4)
+    assert all(torch.equal(a, b) for a, b in zip(before, some, strict=True))
+    assert all(torch.equal(value, weights[key]) for key, value in small_net.state_dict().items())
+    assert all(p.grad is None and p.requires_grad for p in small_net.parameters())
+    assert not small_net.training
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_what_is_frozen_stays_frozen(name: str, small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]) -> None:
+    network = deepcopy(small_net)
+    trained = [number % 3 == 0 for number, _ in enumerate(network.parameters())]
+    for parameter, kept in zip(network.parameters(), trained, strict=True):
+        parameter.requires_grad_(kept)
+    assert bool(made(name, True)(Similarity(network), *some).isfinite().all())
+    assert [parameter.requires_grad for parameter in network.parameters()] == trained
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_a_quick_look_costs_less(name: str) -> None:
+    assert made(name, True).evaluations < made(name, False).evaluations <= 22
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_no_gradient_scores_nothing(name: str) -> None:
+    """A black image has no gradient in a model without bias; neither has a black start."""
+    network = Similarity(Linear())
+    garment, black = torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(1, 1, 4, 4)
+    label = torch.zeros(1, dtype=torch.int64)
+    for images, noise in ((black, garment), (black, black)):
+        assert float(made(name, False)(network, images, label, noise)) == 0
+    assert math.isfinite(float(made(name, False)(network, garment, label, black)))
+
+
+class Linear(nn.Module):
+    """Logits (w.x, 0): the gradient is a multiple of the image, so the cosine distance is that of the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        score = x.flatten(1) @ self.weight.T
+        return torch.cat([score, torch.zeros_like(score)], 1)
+
+
+def test_descent_of_a_linear_model_has_a_closed_form() -> None:
+    """d cos(v, t) / dv = (t/|t| - cos(v, t) v/|v|) / |v|: the part of the target's direction that v lacks."""
+    images, noise = torch.rand(2, 3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.zeros(3, dtype=torch.int64)
+    points = (0.0, 0.3, 0.9)
+    found = Descent(points)(Similarity(Linear()), images, labels, noise)
+    for value, image, start in zip(found, images.flatten(1).double(), noise.flatten(1).double(), strict=True):
+        expected = []
+        for point in points:
+            guess = (1 - point) * start + point * image
+            toward, now = image / image.norm(), guess / guess.norm()
+            lacking = toward - (toward @ now) * now
+            expected.append(float(lacking @ (image - start) / lacking.norm() / (image - start).norm()))
+        assert float(value) == pytest.approx(np.mean(expected), abs=1e-4)
+        assert float(value) > 0
+
+
+def test_descent_against_finite_differences(small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]) -> None:
+    images, labels, noise = (tensor[:1].double() if tensor.is_floating_point() else tensor[:1] for tensor in some)
+    network = deepcopy(small_net).double()
+    target = shared(network, images, labels)
+    found = descent(network, noise, labels, target)
+
+    def distance(guess: Tensor) -> float:
+        return float(cosine_distance(tuple(share(network, Batch(guess, labels)).values()), target))
+
+    for number in (0, 1):
+        way = torch.randn(noise.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(number))
+        slope = (distance(noise + 1e-6 * way) - distance(noise - 1e-6 * way)) / 2e-6
+        assert float((found * way).sum()) == pytest.approx(-slope, rel=1e-3)
+
+
+def test_descent_is_an_angle_in_normalised_units() -> None:
+    """Channels of very different deviation: an attack steps in normalised units, so there the angle is measured."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            from gradveil.models import Normalize
+
+            self.normalize, self.net = Normalize([0.1, 0.5, 0.9], [0.05, 0.3, 2.0]), Linear()
+            self.net.weight = nn.Parameter(torch.zeros(1, 48))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(self.normalize(x))
+
+    model = Scaled()
+    image, start = torch.rand(2, 1, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = Descent((0.0,))(Similarity(model), image, torch.zeros(1, dtype=torch.int64), start)
+    ahead, now = model.normalize(image).flatten().double(), model.normalize(start).flatten().double()
+    toward = ahead / ahead.norm()
+    lacking = toward - (toward @ now) * now / now.norm() ** 2
+    assert float(found) == pytest.approx(float(torch.cosine_similarity(lacking, ahead - now, dim=0)), abs=1e-5)
+
+
+def test_few_steps_of_a_linear_model_by_hand() -> None:
+    """One signed step moves every pixel by the rate, in normalised units of deviation 0.25, towards a better cosine."""
+    image, start = torch.rand(2, 1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    label = torch.zeros(1, dtype=torch.int64)
+    target, now = image.double(), start.double()
+    lacking = target / target.norm() - (target * now).sum() / target.norm() / now.norm() ** 2 * now
+    moved = (start + 0.1 * 0.25 * lacking.sign().float()).clamp(0, 1)
+    expected = metrics.psnr(moved, image) - metrics.psnr(start, image)
+    assert float(FewSteps(1, 0.1)(Similarity(Linear()), image, label, start)) == pytest.approx(
+        float(expected), abs=1e-3
+    )
+    assert abs(float(expected)) > 0.01
+
+
+def test_few_steps_get_nowhere_from_the_image_itself_and_nearer_from_noise(
+    small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    images, labels, noise = (tensor[:2] for tensor in some)
+    network = Similarity(small_net)
+    assert bool((FewSteps(1)(network, images, labels, images) <= 0).all())
+    short, long = (FewSteps(steps)(network, images, labels, noise) for steps in (1, 7))
+    assert bool((long > short).all())
+    assert bool((short > 0).all())
+
+
+def test_steps_and_points_are_checked() -> None:
+    with pytest.raises(GradveilError, match="at least 1, got 0"):
+        FewSteps(0)
+    for points in ((), (1.0,), (-0.1,)):
+        with pytest.raises(GradveilError, match="0 <= i < 1"):
+            Descent(points)
+
+
+def test_correlations_against_textbook_values() -> None:
+    a, b = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 1, 4, 3, 50])
+    assert predictors.spearman(a, b) == pytest.approx(0.8)
+    assert predictors.pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert predictors.spearman(np.array([1.0, 1, 2]), np.array([1.0, 2, 3])) == pytest.approx(math.sqrt(3) / 2)
+    assert predictors.pearson(np.ones(4), np.arange(4.0)) == 0
+    # Three images that agree but for a constant are one policy's truth; unrelated ones are none.
+    steady = np.arange(6.0)[:, None] + np.array([0.0, 5.0, 9.0])
+    assert predictors.reliability(steady) == pytest.approx(1)
+    assert predictors.reliability(np.array([[0.0, 1], [1, 0], [0, 0], [1, 1]])) == pytest.approx(0)
+
+
+def test_judge_knows_a_predictor_from_noise() -> None:
+    settings = predictors.Settings(policies=39)
+    names = [f"policy {number}" for number in range(40)]
+    gains = {name: [number / 10, number / 10 + 1] for number, name in enumerate(names)}
+    luck = np.random.default_rng(0).normal(size=40)
+    scores = [
+        predictors.Scored(name, score, (value, value + 1), 21, 0.1)
+        for score in [*SCORES, predictors.CONTROL]
+        for name, value in zip(names, range(40) if score == "descent" else luck, strict=True)
+    ]
+    figures = {row["score"]: row for row in predictors.judge(settings, gains, scores)["scores"]}  # type: ignore[attr-defined]
+    assert figures["descent"]["spearman"] == pytest.approx(1)
+    low, high = figures["grad-sim"]["spearman_interval"]
+    assert low < figures["grad-sim"]["spearman"] < high < 1
+    assert figures["descent"]["spearman_over_published_interval"][0] > 0
+    assert figures["early-layers"]["spearman_over_published_interval"] == (0, 0)
