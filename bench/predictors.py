@@ -2,7 +2,7 @@
 
 Random policies and the identity, on an untrained network, where attacks work. The target is the attack's mean gain over the null
 (dB, to the transformed image) on some of the images kept for attacks; the prediction is the score's mean on other images. Takes
-about half an hour on one core (WORKERS=2 for two), goes on where it was killed, and leaves `runs/predictors.json`.
+about half an hour on an idle core (WORKERS=2 for two), goes on where it was killed, and leaves `runs/predictors.json`.
 """
 
 import json
@@ -37,6 +37,9 @@ DATASET, MODEL, ATTACK = "fashion-mnist-tenth", "convnet-16", "adam+cosine"
 PUBLISHED = "grad-sim"
 # No gradient at all, only how varied the transformed images are: a score that does no better has learnt nothing from gradients.
 CONTROL = "variance"
+# Every score, the quick look of every score, and the control.
+QUICK = "-quick"
+RIVALS = [*SCORES, *(name + QUICK for name in SCORES), CONTROL]
 FOLDER, RESULT = Path("runs/predictors"), Path("runs/predictors.json")
 RESAMPLES = 10_000
 
@@ -127,8 +130,8 @@ def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[
 
 
 def predictions(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> list[Scored]:
-    """Every score of every policy, and the control."""
-    jobs = list(product(settings.drawn(), [*SCORES, CONTROL]))
+    """Every score of every policy."""
+    jobs = list(product(settings.drawn(), RIVALS))
     found = []
     with progress("scores", len(jobs), "policies") as advance:
         for scored in run_jobs(partial(_predict, settings, folder), jobs, workers=workers):
@@ -153,7 +156,7 @@ def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Score
         images=settings.scored,
         definition=settings.definition,
         points=settings.points,
-        score=PUBLISHED if score == CONTROL else score,
+        score=PUBLISHED if score == CONTROL else score.removesuffix(QUICK),
         seed=settings.seed,
     )
     # Processor time of this one thread: what else the machine does changes it least.
@@ -162,7 +165,7 @@ def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Score
         images = to_unit(policy(data.test.images[scorer.order], seed=settings.seed, indices=scorer.order))
         values, evaluations = tuple((-metrics.null_psnr(images)).tolist()), 0
     else:
-        estimate = scorer.privacy(policy)
+        estimate = scorer.privacy(policy, quick=score.endswith(QUICK))
         values, evaluations = estimate.values, estimate.evaluations
     seconds = (time.process_time() - start) / len(values)
     found = Scored(str(policy), score, values, evaluations / len(values), seconds)
@@ -177,9 +180,7 @@ def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Sc
     """
     names = list(gains)
     target = np.array([statistics.fmean(gains[name]) for name in names])
-    by_score = {
-        score: {found.policy: found for found in scores if found.score == score} for score in [*SCORES, CONTROL]
-    }
+    by_score = {score: {found.policy: found for found in scores if found.score == score} for score in RIVALS}
     means = {
         score: np.array([statistics.fmean(found[name].values) for name in names]) for score, found in by_score.items()
     }
@@ -258,5 +259,5 @@ if __name__ == "__main__":
     for row in run(workers=int(os.environ.get("WORKERS", "1")))["scores"]:  # type: ignore[attr-defined]
         low, high = row["spearman_interval"]
         cost = f"{row['evaluations']:.0f} gradients, {row['seconds']:.3f} s per image"
-        print(f"{row['score']:14} Spearman {row['spearman']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True)
+        print(f"{row['score']:24} Spearman {row['spearman']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True)
     print(f"written: {RESULT}")

@@ -11,10 +11,12 @@ from gradveil import metrics
 from gradveil.attacks.objectives import cosine_distance
 from gradveil.client import share
 from gradveil.errors import GradveilError
-from gradveil.scores import SCORES, PrivacyScore
+from gradveil.models import Normalize
+from gradveil.scores import SCORES, PrivacyScore, Scorer
 from gradveil.scores.attacking import Descent, FewSteps, descent, shared
 from gradveil.scores.privacy import published
 from gradveil.scores.similarity import Similarity
+from gradveil.transforms import Policy
 from gradveil.types import Batch, Dataset, to_unit
 
 QUICKLY = [(name, quick) for name in SCORES for quick in (False, True)]
@@ -86,30 +88,47 @@ def test_no_gradient_scores_nothing(name: str) -> None:
 class Linear(nn.Module):
     """Logits (w.x, 0): the gradient is a multiple of the image, so the cosine distance is that of the images."""
 
-    def __init__(self) -> None:
+    def __init__(self, pixels: int = 16) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1, 16))
+        self.weight = nn.Parameter(torch.zeros(1, pixels))
 
     def forward(self, x: Tensor) -> Tensor:
         score = x.flatten(1) @ self.weight.T
         return torch.cat([score, torch.zeros_like(score)], 1)
 
 
+def lacking(guess: Tensor, target: Tensor) -> Tensor:
+    """d cos(v, t) / dv is a multiple of t/|t| - cos(v, t) v/|v|: the part of the target's direction that v lacks."""
+    toward, now = target / target.norm(), guess / guess.norm()
+    return toward - (toward * now).sum() * now
+
+
+def partial_correlation(a: Tensor, b: Tensor, given: Tensor) -> float:
+    """By the textbook, from the three plain correlations."""
+    ab, ag, bg = (float(np.corrcoef(u.flatten(), v.flatten())[0, 1]) for u, v in ((a, b), (a, given), (b, given)))
+    return (ab - ag * bg) / math.sqrt((1 - ag**2) * (1 - bg**2))
+
+
 def test_descent_of_a_linear_model_has_a_closed_form() -> None:
-    """d cos(v, t) / dv = (t/|t| - cos(v, t) v/|v|) / |v|: the part of the target's direction that v lacks."""
     images, noise = torch.rand(2, 3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.zeros(3, dtype=torch.int64)
     points = (0.0, 0.3, 0.9)
     found = Descent(points)(Similarity(Linear()), images, labels, noise)
-    for value, image, start in zip(found, images.flatten(1).double(), noise.flatten(1).double(), strict=True):
-        expected = []
-        for point in points:
-            guess = (1 - point) * start + point * image
-            toward, now = image / image.norm(), guess / guess.norm()
-            lacking = toward - (toward @ now) * now
-            expected.append(float(lacking @ (image - start) / lacking.norm() / (image - start).norm()))
+    for value, image, start in zip(found, images.double(), noise.double(), strict=True):
+        expected = [
+            partial_correlation(lacking((1 - point) * start + point * image, image).sign(), image, start)
+            for point in points
+        ]
         assert float(value) == pytest.approx(np.mean(expected), abs=1e-4)
-        assert float(value) > 0
+
+
+def test_descent_from_the_null_of_a_linear_model_has_a_closed_form() -> None:
+    images, noise = torch.rand(2, 3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    found = Descent((0.0,), from_null=True)(Similarity(Linear()), images, torch.zeros(3, dtype=torch.int64), noise)
+    for value, image in zip(found, images, strict=True):
+        # There the image lacks nothing but its own deviations from the mean.
+        ahead = (image - image.mean()).double()
+        assert float(value) == pytest.approx(np.corrcoef(ahead.sign().flatten(), ahead.flatten())[0, 1], abs=1e-4)
 
 
 def test_descent_against_finite_differences(small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -129,50 +148,55 @@ def test_descent_against_finite_differences(small_net: nn.Module, some: tuple[Te
 
 def test_descent_is_an_angle_in_normalised_units() -> None:
     """Channels of very different deviation: an attack steps in normalised units, so there the angle is measured."""
-
-    class Scaled(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            from gradveil.models import Normalize
-
-            self.normalize, self.net = Normalize([0.1, 0.5, 0.9], [0.05, 0.3, 2.0]), Linear()
-            self.net.weight = nn.Parameter(torch.zeros(1, 48))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.net(self.normalize(x))
-
-    model = Scaled()
+    model = nn.Sequential(Normalize([0.1, 0.5, 0.9], [0.05, 0.3, 2.0]), Linear(48))
     image, start = torch.rand(2, 1, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     found = Descent((0.0,))(Similarity(model), image, torch.zeros(1, dtype=torch.int64), start)
-    ahead, now = model.normalize(image).flatten().double(), model.normalize(start).flatten().double()
-    toward = ahead / ahead.norm()
-    lacking = toward - (toward @ now) * now / now.norm() ** 2
-    assert float(found) == pytest.approx(float(torch.cosine_similarity(lacking, ahead - now, dim=0)), abs=1e-5)
+    target, now = model[0](image).double(), model[0](start).double()
+    assert float(found) == pytest.approx(partial_channels(lacking(now, target).sign(), target, now), abs=1e-5)
+
+
+def partial_channels(a: Tensor, b: Tensor, given: Tensor) -> float:
+    """The same for colours: least squares on each channel's constant and one multiple of `given`."""
+    constants = torch.eye(3, dtype=torch.float64).repeat_interleave(16, 1)
+    basis = torch.cat([constants, given.reshape(1, -1)]).T
+    left = [v.reshape(-1, 1) - basis @ torch.linalg.lstsq(basis, v.reshape(-1, 1)).solution for v in (a, b)]
+    return float(torch.cosine_similarity(*left, dim=0))
 
 
 def test_few_steps_of_a_linear_model_by_hand() -> None:
-    """One signed step moves every pixel by the rate, in normalised units of deviation 0.25, towards a better cosine."""
+    """One step moves every pixel by the rate, in normalised units of deviation 0.25, towards a better cosine."""
     image, start = torch.rand(2, 1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    label = torch.zeros(1, dtype=torch.int64)
-    target, now = image.double(), start.double()
-    lacking = target / target.norm() - (target * now).sum() / target.norm() / now.norm() ** 2 * now
-    moved = (start + 0.1 * 0.25 * lacking.sign().float()).clamp(0, 1)
-    expected = metrics.psnr(moved, image) - metrics.psnr(start, image)
-    assert float(FewSteps(1, 0.1)(Similarity(Linear()), image, label, start)) == pytest.approx(
-        float(expected), abs=1e-3
-    )
-    assert abs(float(expected)) > 0.01
+    moved = (start + 0.1 * 0.25 * lacking(start.double(), image.double()).sign()).clamp(0, 1)
+    r = partial_correlation(moved, image.double(), start.double())
+    found = FewSteps(1, 0.1)(Similarity(Linear()), image, torch.zeros(1, dtype=torch.int64), start)
+    assert float(found) == pytest.approx(-10 * math.log10(1 - r**2), rel=1e-3)
+    assert r > 0.1
 
 
-def test_few_steps_get_nowhere_from_the_image_itself_and_nearer_from_noise(
-    small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]
-) -> None:
+def test_few_steps_are_a_gain_over_the_null(small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]) -> None:
+    """The figure is what the guess adds to the PSNR of the best mix of colour and noise, which is about the null's."""
     images, labels, noise = (tensor[:2] for tensor in some)
-    network = Similarity(small_net)
-    assert bool((FewSteps(1)(network, images, labels, images) <= 0).all())
-    short, long = (FewSteps(steps)(network, images, labels, noise) for steps in (1, 7))
-    assert bool((long > short).all())
-    assert bool((short > 0).all())
+    score = FewSteps(3, 0.3)
+    found = score(Similarity(small_net), images, labels, noise)
+    for value, *one in zip(found, *(tensor.split(1) for tensor in (images, labels, noise)), strict=True):
+        image, _, start = one
+        guess = score._guess(small_net, *one)
+        gains = []
+        for parts in ((start,), (start, guess)):
+            basis = torch.stack([torch.ones(28 * 28), *(part.flatten() for part in parts)], 1).double()
+            mix = basis @ torch.linalg.lstsq(basis, image.double().reshape(-1, 1)).solution
+            gains.append(float(metrics.gain(mix.reshape(image.shape), image)))
+        assert abs(float(value)) == pytest.approx(gains[1] - gains[0], abs=2e-5)
+        assert gains[0] < 0.05
+    assert float(found.abs().max()) > 0.01
+
+
+def test_a_broken_network_does_not_look_private(fashion: Dataset, small_net: nn.Module) -> None:
+    broken = deepcopy(small_net)
+    nn.init.constant_(next(broken.parameters()), math.nan)
+    for name in SCORES:
+        with pytest.raises(GradveilError, match="not finite"):
+            Scorer(broken, broken, fashion.test, images=1, score=name).privacy(Policy.parse("3"))
 
 
 def test_steps_and_points_are_checked() -> None:
@@ -195,14 +219,15 @@ def test_correlations_against_textbook_values() -> None:
     assert predictors.reliability(np.array([[0.0, 1], [1, 0], [0, 0], [1, 1]])) == pytest.approx(0)
 
 
-def test_judge_knows_a_predictor_from_noise() -> None:
+def test_judge_knows_a_predictor_from_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictors, "RESAMPLES", 500)
     settings = predictors.Settings(policies=39)
     names = [f"policy {number}" for number in range(40)]
     gains = {name: [number / 10, number / 10 + 1] for number, name in enumerate(names)}
     luck = np.random.default_rng(0).normal(size=40)
     scores = [
         predictors.Scored(name, score, (value, value + 1), 21, 0.1)
-        for score in [*SCORES, predictors.CONTROL]
+        for score in predictors.RIVALS
         for name, value in zip(names, range(40) if score == "descent" else luck, strict=True)
     ]
     figures = {row["score"]: row for row in predictors.judge(settings, gains, scores)["scores"]}  # type: ignore[attr-defined]

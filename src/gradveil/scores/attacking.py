@@ -3,6 +3,10 @@
 An attack (Geiping et al., 2020) follows the descent of 1 - cosine(gradient of the guess, shared gradient), in the model's
 normalised units. These scores know T(x), which an attacker does not, so they can tell early where the descent leads. A
 descent is a double backward, image by image: memory is bounded by one image.
+
+What counts is the gain over the null, the best constant colour. So all of them look only at what is left of T(x), and of what the
+attack does, without each channel's mean and without the noise x0 the attack started from. Otherwise nearly all they saw would be
+the noise going away, which any gradient achieves, most of all where T(x) is flat: the wrong way round.
 """
 
 from collections.abc import Iterator
@@ -12,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradveil import metrics
 from gradveil.attacks.objectives import cosine_distance
 from gradveil.attacks.optimizers import Adam
 from gradveil.client import share, trainable
@@ -27,11 +30,12 @@ DESCENT = 3
 
 @dataclass(frozen=True)
 class FewSteps:
-    """How much nearer to T(x) the first `steps` steps of an attack come: PSNR(guess, T(x)) - PSNR(x0, T(x)) in dB.
+    """What an attack learns of T(x) in its first `steps` steps: the gain, in dB, of the best mix of colour, x0 and guess.
 
-    The steps are those of Adam+Cosine with a constant rate `lr` and a pixel box, from the noise x0. 0 means that the gradient
-    led nowhere, less that it led away. The reference is the start and not the null: after so few steps every guess is still far
-    worse than the best constant colour, and its distance to that would mostly tell how varied T(x) is.
+    With r the correlation of guess and T(x), both without colour and x0, this is -10 log10(1 - r^2): the PSNR that the guess
+    adds, scaled as well as possible; after so few steps its own PSNR would still be below the null's. 0 means that nothing was
+    learnt, less (r < 0) that the gradient led away. The steps are those of Adam+Cosine at its first rate, in the pixel box,
+    from the noise x0.
     """
 
     steps: int = 7
@@ -47,19 +51,23 @@ class FewSteps:
         return 1 + DESCENT * self.steps
 
     def __call__(self, network: Similarity, images: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
-        guesses = torch.cat([self._guess(network.model, *one) for one in singly(images, labels, noise)])
-        return (metrics.psnr(guesses, images) - metrics.psnr(noise, images)).to(images.dtype)
+        return torch.stack([self._gain(network.model, *one) for one in singly(images, labels, noise)])
+
+    def _gain(self, model: nn.Module, image: Tensor, label: Tensor, start: Tensor) -> Tensor:
+        guess = self._guess(model, image, label, start)
+        found = (structure(guess, start) * structure(image, start)).sum()
+        return (-10 * found.sign() * torch.log10((1 - found.square()).clamp_min(1e-10))).to(image.dtype)
 
     def _guess(self, model: nn.Module, image: Tensor, label: Tensor, start: Tensor) -> Tensor:
         target = shared(model, image, label)
         units = normalization(model, image.shape[1])
         lowest, highest = units(torch.zeros_like(units.mean)), units(torch.ones_like(units.mean))
         guess = units(start).clone().requires_grad_()
-        step = Adam(self.lr, signed=True, decay=False).start(guess, self.steps)
+        step = Adam(self.lr, signed=False, decay=False).start(guess, self.steps)
 
         def closure() -> Tensor:
-            # By the chain rule a step in normalised units sees the pixels' descent times the deviations.
-            guess.grad = uphill = -descent(model, pixels(), label, target) * units.std
+            # Signs are the same in pixels and in normalised units.
+            guess.grad = uphill = -signs(descent(model, pixels(), label, target))
             return uphill
 
         def pixels() -> Tensor:
@@ -75,13 +83,16 @@ class FewSteps:
 
 @dataclass(frozen=True)
 class Descent:
-    """Whether the attack's descent points to T(x): its cosine with T(x) - x'(i), the mean over `points` of the way.
+    """Whether the attack's steps point to T(x): the cosine of the descent's signs with T(x) - x'(i), the mean over `points`.
 
-    x'(i) = (1 - i) x0 + i T(x). 1 is an attack that goes straight to the image, 0 one that gets no nearer; both directions are in
-    normalised units. GradSim asks how alike gradients are along the way, this whether an attack would take it.
+    x'(i) = (1 - i) x0 + i T(x), and both directions are without colour and x0, in normalised units. 1 is an attack that goes
+    straight to the image, 0 one that gets no nearer. GradSim asks how alike gradients are along the way, this whether an attack
+    would take it. With `from_null` the way starts from the best constant colour instead of x0: where the gain over the null
+    begins.
     """
 
-    points: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8)
+    points: tuple[float, ...]
+    from_null: bool = False
 
     def __post_init__(self) -> None:
         if not self.points or not all(0 <= point < 1 for point in self.points):
@@ -93,17 +104,33 @@ class Descent:
         return 1 + DESCENT * len(self.points)
 
     def __call__(self, network: Similarity, images: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
-        return torch.stack([self._cosine(network.model, *one) for one in singly(images, labels, noise)])
+        starts = images.mean((2, 3), keepdim=True).expand_as(images) if self.from_null else noise
+        return torch.stack([self._cosine(network.model, *one) for one in singly(images, labels, starts)])
 
     def _cosine(self, model: nn.Module, image: Tensor, label: Tensor, start: Tensor) -> Tensor:
         target = shared(model, image, label)
         deviations = normalization(model, image.shape[1]).std
-        ahead = ((image - start) / deviations).flatten()
+        ahead = structure(image / deviations, start / deviations)
         cosines = []
         for point in self.points:
-            way = descent(model, (1 - point) * start + point * image, label, target) * deviations
-            cosines.append(_cosine(way.flatten(), ahead))
+            step = signs(descent(model, (1 - point) * start + point * image, label, target))
+            cosines.append((structure(step, start / deviations) * ahead).sum())
         return torch.stack(cosines).mean().to(image.dtype)
+
+
+def signs(direction: Tensor) -> Tensor:
+    """-1, 0 or 1; NaN where there is no finite number, which torch would take for 0: a broken network must not look private."""
+    return torch.where(direction.isfinite(), direction.sign(), torch.nan)
+
+
+def structure(image: Tensor, start: Tensor) -> Tensor:
+    """`image` (1, C, H, W) without each channel's mean and what `start` explains, of length 1; zeros if nothing is left."""
+    whole, noise = image.double(), start.double()
+    rest, noise = (values - values.mean((2, 3), keepdim=True) for values in (whole, noise))
+    rest = rest - (rest * noise).sum() / noise.square().sum().clamp_min(1e-30) * noise
+    length = rest.norm()
+    # What rounding leaves of a constant image is not its structure.
+    return torch.zeros_like(rest) if bool(length <= 1e-6 * whole.norm()) else rest / length
 
 
 def singly(*batches: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -130,14 +157,3 @@ def descent(model: nn.Module, guess: Tensor, label: Tensor, target: tuple[Tensor
             return torch.zeros_like(guess)
         (uphill,) = torch.autograd.grad(distance, at, allow_unused=True, materialize_grads=True)
     return -uphill
-
-
-def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    # Descents can be tiny, so each is brought to length 1 before torch's own bound on a norm could mistake it for nothing.
-    return (_unit(a) * _unit(b)).sum()
-
-
-def _unit(vector: Tensor) -> Tensor:
-    vector = vector.double()
-    norm = vector.norm()
-    return vector / torch.where(norm > 0, norm, 1)

@@ -91,4 +91,5 @@ SCORES: dict[str, Callable[[Definition], PrivacyScore]] = {
     "early-layers": lambda definition: area(definition, depth=1 / 3),
     "few-steps": lambda _: begun(FewSteps(7), quick=FewSteps(1)),
     "descent": lambda _: begun(Descent((0.0, 0.2, 0.4, 0.6, 0.8)), quick=Descent((0.4,))),
+    "descent-from-null": lambda _: begun(Descent((0.0, 0.25, 0.5), True), quick=Descent((0.0,), True)),
 }
