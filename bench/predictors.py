@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -72,9 +72,16 @@ class Settings:
         """The policies, the identity first."""
         return [Policy.parse("identity"), *random_policies(self.seed, self.policies, channels=1)]
 
-    def network(self, data: Dataset) -> nn.Module:
-        mean, std = channel_statistics(data.train.images)
-        return build(self.model, data.train.image_shape, 10, seed=self.seed, mean=mean, std=std).eval()
+    def network(self) -> nn.Module:
+        train = dataset().train
+        mean, std = channel_statistics(train.images)
+        return build(self.model, train.image_shape, 10, seed=self.seed, mean=mean, std=std).eval()
+
+
+@cache
+def dataset() -> Dataset:
+    """Read once per process."""
+    return load(DATASET)
 
 
 @dataclass(frozen=True)
@@ -122,10 +129,9 @@ def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progres
 
 def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[str, Record]:
     policy, index = job
-    data = load(DATASET)
     defense = str(policy) if any(policy.members) else UNDEFENDED
     scenario = Scenario(DATASET, settings.model, "untrained", defense, ATTACK, settings.iterations, settings.seed)
-    (record,) = measure(scenario, settings.network(data), data.test, [index], folder)
+    (record,) = measure(scenario, settings.network(), dataset().test, [index], folder)
     return str(policy), record
 
 
@@ -147,12 +153,11 @@ def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Score
     if part.exists():
         raw = json.loads(part.read_text(encoding="utf-8"))
         return Scored(**{**raw, "values": tuple(raw["values"])})
-    data = load(DATASET)
-    network = settings.network(data)
+    network, test = settings.network(), dataset().test
     scorer = Scorer(
         network,
         network,
-        data.test,
+        test,
         images=settings.scored,
         definition=settings.definition,
         points=settings.points,
@@ -162,7 +167,7 @@ def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Score
     # Processor time of this one thread: what else the machine does changes it least.
     start = time.process_time()
     if score == CONTROL:
-        images = to_unit(policy(data.test.images[scorer.order], seed=settings.seed, indices=scorer.order))
+        images = to_unit(policy(test.images[scorer.order], seed=settings.seed, indices=scorer.order))
         values, evaluations = tuple((-metrics.null_psnr(images)).tolist()), 0
     else:
         estimate = scorer.privacy(policy, quick=score.endswith(QUICK))

@@ -1,5 +1,7 @@
+import json
 import math
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ from gradveil.attacks.objectives import cosine_distance
 from gradveil.client import share
 from gradveil.errors import GradveilError
 from gradveil.models import Normalize
+from gradveil.progress import silent
 from gradveil.scores import SCORES, PrivacyScore, Scorer
-from gradveil.scores.attacking import Descent, FewSteps, descent, shared
+from gradveil.scores.attacking import Descent, FewSteps, descent, shared, singly
 from gradveil.scores.privacy import published
 from gradveil.scores.similarity import Similarity
 from gradveil.transforms import Policy
@@ -30,11 +33,11 @@ def made(name: str, quick: bool) -> PrivacyScore:
 
 @pytest.fixture
 def some(fashion: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-    """Two garments, one black and one grey image, with labels and noise."""
-    images = to_unit(fashion.test.images[200:204])
-    images[2], images[3] = 0.0, 0.5
+    """A garment, a black and a grey image, with labels and noise."""
+    images = to_unit(fashion.test.images[200:203])
+    images[1], images[2] = 0.0, 0.3
     noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(1))
-    return images, fashion.test.labels[200:204], noise
+    return images, fashion.test.labels[200:203], noise
 
 
 @pytest.mark.parametrize(("name", "quick"), QUICKLY)
@@ -45,13 +48,15 @@ def test_every_score_is_a_finite_pure_function_of_each_image(
     before = [tensor.clone() for tensor in some]
     weights = {key: value.clone() for key, value in small_net.state_dict().items()}
     values = score(network, *some)
-    assert values.shape == (4,)
+    assert values.shape == (3,)
     assert values.dtype == torch.float32
     assert not values.requires_grad
     assert bool(values.isfinite().all())
     assert torch.equal(values, score(network, *some))
+    if name not in ("grad-sim", "early-layers"):  # nothing can be gained over the null where the null is the image
+        assert values[1:].tolist() == [0, 0]
     with torch.no_grad():
-        one_by_one = torch.cat([score(network, *(tensor[i : i + 1] for tensor in some)) for i in range(4)])
+        one_by_one = torch.cat([score(network, *(tensor[i : i + 1] for tensor in some)) for i in range(3)])
     assert torch.allclose(values, one_by_one, atol=1e-4)
     assert all(torch.equal(a, b) for a, b in zip(before, some, strict=True))
     assert all(torch.equal(value, weights[key]) for key, value in small_net.state_dict().items())
@@ -100,7 +105,8 @@ class Linear(nn.Module):
 def lacking(guess: Tensor, target: Tensor) -> Tensor:
     """d cos(v, t) / dv is a multiple of t/|t| - cos(v, t) v/|v|: the part of the target's direction that v lacks."""
     toward, now = target / target.norm(), guess / guess.norm()
-    return toward - (toward * now).sum() * now
+    rest: Tensor = toward - (toward * now).sum() * now
+    return rest
 
 
 def partial_correlation(a: Tensor, b: Tensor, given: Tensor) -> float:
@@ -160,7 +166,7 @@ def partial_channels(a: Tensor, b: Tensor, given: Tensor) -> float:
     constants = torch.eye(3, dtype=torch.float64).repeat_interleave(16, 1)
     basis = torch.cat([constants, given.reshape(1, -1)]).T
     left = [v.reshape(-1, 1) - basis @ torch.linalg.lstsq(basis, v.reshape(-1, 1)).solution for v in (a, b)]
-    return float(torch.cosine_similarity(*left, dim=0))
+    return float(torch.cosine_similarity(left[0], left[1], dim=0))
 
 
 def test_few_steps_of_a_linear_model_by_hand() -> None:
@@ -175,12 +181,11 @@ def test_few_steps_of_a_linear_model_by_hand() -> None:
 
 def test_few_steps_are_a_gain_over_the_null(small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]) -> None:
     """The figure is what the guess adds to the PSNR of the best mix of colour and noise, which is about the null's."""
-    images, labels, noise = (tensor[:2] for tensor in some)
+    images, labels, noise = (tensor[:1] for tensor in some)
     score = FewSteps(3, 0.3)
     found = score(Similarity(small_net), images, labels, noise)
-    for value, *one in zip(found, *(tensor.split(1) for tensor in (images, labels, noise)), strict=True):
-        image, _, start = one
-        guess = score._guess(small_net, *one)
+    for value, (image, label, start) in zip(found, singly(images, labels, noise), strict=True):
+        guess = score._guess(small_net, image, label, start)
         gains = []
         for parts in ((start,), (start, guess)):
             basis = torch.stack([torch.ones(28 * 28), *(part.flatten() for part in parts)], 1).double()
@@ -236,3 +241,24 @@ def test_judge_knows_a_predictor_from_noise(monkeypatch: pytest.MonkeyPatch) -> 
     assert low < figures["grad-sim"]["spearman"] < high < 1
     assert figures["descent"]["spearman_over_published_interval"][0] > 0
     assert figures["early-layers"]["spearman_over_published_interval"] == (0, 0)
+
+
+def test_what_was_attacked_and_scored_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictors, "RESAMPLES", 20)
+    monkeypatch.setattr(predictors, "RIVALS", ["grad-sim", "descent-quick", predictors.CONTROL])
+
+    def run() -> dict[str, object]:
+        return predictors.run(
+            2, 1, 2, scored=2, model="convnet-2", folder=tmp_path, result=tmp_path / "result.json", progress=silent
+        )
+
+    first = run()
+    assert json.loads((tmp_path / "result.json").read_text())["n"] == first["n"] == 3
+    lost = [next((tmp_path / "records").iterdir()), next((tmp_path / "scores").glob("descent-quick*"))]
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*-*.json") if path not in lost}
+    for path in lost:
+        path.unlink()
+    again = run()
+    assert again["policies"] == first["policies"]
+    assert all(path.exists() for path in lost)
+    assert all(path.stat().st_mtime_ns == time for path, time in kept.items())
