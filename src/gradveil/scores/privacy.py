@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gradveil.names import lookup
+from gradveil.scores.attacking import Descent, FewSteps
 from gradveil.scores.definitions import DEFINITIONS, Definition, shortened
 from gradveil.scores.similarity import Similarity
 
@@ -73,6 +74,11 @@ def area(definition: Definition, *, depth: float = 1.0) -> PrivacyScore:
     return PrivacyScore(Area(definition, depth), definition.evaluations, quick)
 
 
+def begun(attack: FewSteps | Descent, *, quick: FewSteps | Descent) -> PrivacyScore:
+    """A score that begins an attack, and one that does so for less."""
+    return PrivacyScore(attack, attack.evaluations, PrivacyScore(quick, quick.evaluations))
+
+
 def published(definition: str, points: int | None = POINTS) -> Definition:
     """The published definition by name, shortened to `points` points; None takes them all."""
     whole = lookup(DEFINITIONS, definition, "definition of S_pri")
@@ -83,4 +89,7 @@ def published(definition: str, points: int | None = POINTS) -> Definition:
 SCORES: dict[str, Callable[[Definition], PrivacyScore]] = {
     "grad-sim": area,
     "early-layers": lambda definition: area(definition, depth=1 / 3),
+    "few-steps": lambda _: begun(FewSteps(7), quick=FewSteps(1)),
+    "descent": lambda _: begun(Descent((0.0, 0.2, 0.4, 0.6, 0.8)), quick=Descent((0.4,))),
+    "descent-from-null": lambda _: begun(Descent((0.0, 0.25, 0.5), True), quick=Descent((0.0,), True)),
 }

@@ -1,0 +1,268 @@
+"""Which score predicts attacks: every score in SCORES against what attacks gain (`python -m bench.predictors`).
+
+Random policies and the identity, on an untrained network, where attacks work. The target is the attack's mean gain over the null
+(dB, to the transformed image) on some of the images kept for attacks; the prediction is the score's mean on other images. Takes
+about half an hour on an idle core (WORKERS=2 for two), goes on where it was killed, and leaves `runs/predictors.json`.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from gradveil import metrics
+from gradveil.datasets import channel_statistics, load
+from gradveil.errors import GradveilError
+from gradveil.files import write_json
+from gradveil.leakage import measure
+from gradveil.models import build
+from gradveil.parallel import run_jobs
+from gradveil.progress import Progress, bar
+from gradveil.records import UNDEFENDED, Record, Scenario
+from gradveil.scores import KEPT_FOR_ATTACKS, SCORES, Scorer
+from gradveil.search import random_policies
+from gradveil.transforms import Policy
+from gradveil.types import Dataset, to_unit
+
+DATASET, MODEL, ATTACK = "fashion-mnist-tenth", "convnet-16", "adam+cosine"
+PUBLISHED = "grad-sim"
+# No gradient at all, only how varied the transformed images are: a score that does no better has learnt nothing from gradients.
+CONTROL = "variance"
+# Every score, the quick look of every score, and the control.
+QUICK = "-quick"
+RIVALS = [*SCORES, *(name + QUICK for name in SCORES), CONTROL]
+FOLDER, RESULT = Path("runs/predictors"), Path("runs/predictors.json")
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides the result; `images` are attacked per policy, `scored` are scored."""
+
+    policies: int = 30
+    images: int = 5
+    iterations: int = 200
+    scored: int = 16
+    definition: str = "paper"
+    points: int | None = None  # the published sum, all of it
+    model: str = MODEL
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.policies < 2 or not 1 <= self.images <= KEPT_FOR_ATTACKS:
+            raise GradveilError(
+                f"needs at least 2 policies and 1 to {KEPT_FOR_ATTACKS} images, got {self.policies} and {self.images}"
+            )
+
+    @property
+    def attacked(self) -> list[int]:
+        """The images the attack gets, spread over those kept for it."""
+        return [number * KEPT_FOR_ATTACKS // self.images for number in range(self.images)]
+
+    def drawn(self) -> list[Policy]:
+        """The policies, the identity first."""
+        return [Policy.parse("identity"), *random_policies(self.seed, self.policies, channels=1)]
+
+    def network(self) -> nn.Module:
+        train = dataset().train
+        mean, std = channel_statistics(train.images)
+        return build(self.model, train.image_shape, 10, seed=self.seed, mean=mean, std=std).eval()
+
+
+@cache
+def dataset() -> Dataset:
+    """Read once per process."""
+    return load(DATASET)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A score's values on the images of one policy, and what they cost."""
+
+    policy: str
+    score: str
+    values: tuple[float, ...]
+    evaluations: float
+    seconds: float
+
+
+def run(
+    policies: int = 30,
+    images: int = 5,
+    iterations: int = 200,
+    workers: int = 1,
+    *,
+    scored: int = 16,
+    model: str = MODEL,
+    folder: Path = FOLDER,
+    result: Path = RESULT,
+    progress: Progress = bar,
+) -> dict[str, object]:
+    """Attack and score what is missing below `folder`, compare, and write `result`."""
+    settings = Settings(policies, images, iterations, scored, model=model)
+    gains = attacks(settings, folder, workers=workers, progress=progress)
+    scores = predictions(settings, folder, workers=workers, progress=progress)
+    summary = judge(settings, gains, scores)
+    write_json(result, summary)
+    return summary
+
+
+def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, list[float]]:
+    """Policy -> the attack's gain over the null, image by image."""
+    jobs = list(product(settings.drawn(), settings.attacked))
+    found: dict[tuple[str, int], float] = {}
+    with progress("attacks", len(jobs), "images") as advance:
+        for policy, record in run_jobs(partial(_attack, settings, folder), jobs, workers=workers):
+            found[policy, record.index] = record.gain
+            advance(1)
+    return {str(policy): [found[str(policy), index] for index in settings.attacked] for policy in settings.drawn()}
+
+
+def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[str, Record]:
+    policy, index = job
+    defense = str(policy) if any(policy.members) else UNDEFENDED
+    scenario = Scenario(DATASET, settings.model, "untrained", defense, ATTACK, settings.iterations, settings.seed)
+    (record,) = measure(scenario, settings.network(), dataset().test, [index], folder)
+    return str(policy), record
+
+
+def predictions(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> list[Scored]:
+    """Every score of every policy."""
+    jobs = list(product(settings.drawn(), RIVALS))
+    found = []
+    with progress("scores", len(jobs), "policies") as advance:
+        for scored in run_jobs(partial(_predict, settings, folder), jobs, workers=workers):
+            found.append(scored)
+            advance(1)
+    return found
+
+
+def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Scored:
+    policy, score = job
+    key = [settings.model, settings.definition, settings.points, settings.scored, settings.seed]
+    part = folder / "scores" / f"{score}-{policy}-{'-'.join(map(str, key))}.json"
+    if part.exists():
+        raw = json.loads(part.read_text(encoding="utf-8"))
+        return Scored(**{**raw, "values": tuple(raw["values"])})
+    network, test = settings.network(), dataset().test
+    scorer = Scorer(
+        network,
+        network,
+        test,
+        images=settings.scored,
+        definition=settings.definition,
+        points=settings.points,
+        score=PUBLISHED if score == CONTROL else score.removesuffix(QUICK),
+        seed=settings.seed,
+    )
+    # Processor time of this one thread: what else the machine does changes it least.
+    start = time.process_time()
+    if score == CONTROL:
+        images = to_unit(policy(test.images[scorer.order], seed=settings.seed, indices=scorer.order))
+        values, evaluations = tuple((-metrics.null_psnr(images)).tolist()), 0
+    else:
+        estimate = scorer.privacy(policy, quick=score.endswith(QUICK))
+        values, evaluations = estimate.values, estimate.evaluations
+    seconds = (time.process_time() - start) / len(values)
+    found = Scored(str(policy), score, values, evaluations / len(values), seconds)
+    write_json(part, asdict(found))
+    return found
+
+
+def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Scored]) -> dict[str, object]:
+    """Correlations over policies between mean gain and mean score, each with a 95% bootstrap interval over policies.
+
+    Every score meets the same resamples, so `over_published` is the interval of a paired difference.
+    """
+    names = list(gains)
+    target = np.array([statistics.fmean(gains[name]) for name in names])
+    by_score = {score: {found.policy: found for found in scores if found.score == score} for score in RIVALS}
+    means = {
+        score: np.array([statistics.fmean(found[name].values) for name in names]) for score, found in by_score.items()
+    }
+    rows = np.random.default_rng(settings.seed).integers(len(names), size=(RESAMPLES, len(names)))
+    kinds = {"spearman": spearman, "pearson": pearson}
+    resampled = {(s, kind): how(mean[rows], target[rows]) for s, mean in means.items() for kind, how in kinds.items()}
+    figures = []
+    for score, mean in means.items():
+        figure: dict[str, object] = {
+            "score": score,
+            "evaluations": statistics.fmean(found.evaluations for found in by_score[score].values()),
+            "seconds": statistics.median(found.seconds for found in by_score[score].values()),
+            "reliability": reliability(np.array([by_score[score][name].values for name in names])),
+        }
+        for kind, how in kinds.items():
+            figure[kind] = float(how(mean, target))
+            figure[f"{kind}_interval"] = interval(resampled[score, kind])
+            figure[f"{kind}_over_published"] = float(figure[kind] - how(means[PUBLISHED], target))  # type: ignore[operator]
+            figure[f"{kind}_over_published_interval"] = interval(resampled[score, kind] - resampled[PUBLISHED, kind])
+        figures.append(figure)
+    table = [
+        {"policy": name, "gain": float(target[row]), "gains": gains[name]}
+        | {"scores": {score: float(mean[row]) for score, mean in means.items()}}
+        for row, name in enumerate(names)
+    ]
+    return {
+        "n": len(names),
+        "settings": asdict(settings)
+        | {"dataset": DATASET, "stage": "untrained", "attack": ATTACK, "attacked": settings.attacked}
+        | {"resamples": RESAMPLES, "torch": torch.__version__},
+        "gain_reliability": reliability(np.array([gains[name] for name in names])),
+        "scores": figures,
+        "policies": table,
+    }
+
+
+def pearson(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Correlation along the last axis; what does not vary predicts nothing: 0."""
+    a, b = a - a.mean(-1, keepdims=True), b - b.mean(-1, keepdims=True)
+    norms = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+    return np.asarray((a * b).sum(-1) / np.where(norms > 1e-30, norms, np.inf))
+
+
+def spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Correlation of the ranks along the last axis."""
+    return pearson(ranks(a), ranks(b))
+
+
+def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How many are smaller and half of how many are equal, along the last axis: ties share a rank."""
+    one, other = values[..., :, None], values[..., None, :]
+    return np.asarray((other < one).sum(-1) + 0.5 * (other == one).sum(-1))
+
+
+def interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
+    """The middle 95%."""
+    low, high = np.percentile(resampled, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def reliability(values: NDArray[np.float64]) -> float | None:
+    """Cronbach's alpha of (policies, images): how far the policies' means would agree with those on as many other images.
+
+    No score can be expected to correlate better with a target than the root of both reliabilities' product.
+    """
+    count = values.shape[1]
+    total = values.sum(1).var(ddof=1)
+    if count < 2 or total < 1e-30:
+        return None
+    return float(count / (count - 1) * (1 - values.var(0, ddof=1).sum() / total))
+
+
+if __name__ == "__main__":
+    import os
+
+    for row in run(workers=int(os.environ.get("WORKERS", "1")))["scores"]:  # type: ignore[attr-defined]
+        low, high = row["spearman_interval"]
+        cost = f"{row['evaluations']:.0f} gradients, {row['seconds']:.3f} s per image"
+        print(f"{row['score']:24} Spearman {row['spearman']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True)
+    print(f"written: {RESULT}")
