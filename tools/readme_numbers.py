@@ -83,6 +83,31 @@ def calibration(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def predictors(record: dict[str, Any]) -> str:
+    """How well each score predicts what an attack gains, from `python -m bench.predictors`."""
+    settings = record["settings"]
+    lines = [
+        "| `--score` | gradients per image | Spearman with the attack's gain (95%) | better than `grad-sim` by (95%) |",
+        "|---|---|---|---|",
+    ]
+    for row in record["scores"]:
+        low, high = row["spearman_interval"]
+        worse, better = row["spearman_over_published_interval"]
+        gap = f"{row['spearman_over_published']:+.2f} ({worse:+.2f} to {better:+.2f})"
+        lines.append(
+            f"| {row['score']} | {row['evaluations']:.0f} | {row['spearman']:+.2f} ({low:+.2f} to {high:+.2f}) | "
+            f"{'' if row['score'] == 'grad-sim' else gap} |"
+        )
+    lines.append(
+        f"\nOver {record['n']} policies: {settings['attack']} with {settings['iterations']} iterations on "
+        f"{settings['images']} images each, {settings['stage']} {settings['model']}, {settings['dataset']}; scores on "
+        f"{settings['scored']} other images. The gains themselves have a reliability of {record['gain_reliability']:.2f}. "
+        "`variance` looks at no gradient at all: a score that does not beat it has learned nothing from the network. A score "
+        "is better where the last interval excludes 0."
+    )
+    return "\n".join(lines) + "\n"
+
+
 # The writer of a block, and the record it reads.
 WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "demo": (demo, "demo"),
@@ -90,6 +115,7 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "bench": (bench, "bench"),
     "search": (search, "bench"),
     "calibration": (calibration, "calibration"),
+    "predictors": (predictors, "predictors"),
 }
 
 
