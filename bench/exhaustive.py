@@ -42,13 +42,13 @@ def semi_trained() -> Path:
     return train(part, MODEL, FOLDER / "semi", recipe=SEMI, seed=SEED, progress=bar).weights
 
 
-def make_scorer(weights: Path) -> Scorer:
-    """The scorer of the search that is judged."""
+def make_scorer(weights: Path | None) -> Scorer:
+    """The scorer of the search that is judged; without weights good for S_acc alone."""
     dataset = load(DATASET, seed=SEED)
     mean, std = channel_statistics(dataset.train.images)
     untrained = build(MODEL, dataset.train.image_shape, len(dataset.train.classes), seed=SEED, mean=mean, std=std)
     return Scorer(
-        load_model(weights)[0],
+        untrained if weights is None else load_model(weights)[0],
         untrained,
         dataset.test,
         images=IMAGES,

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import joblib
 import torch
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from gradveil.errors import GradveilError
 from gradveil.progress import Advance
@@ -31,15 +32,26 @@ def run_jobs(
     """
     if workers < 1:
         raise GradveilError(f"workers must be at least 1, got {workers}")
+    if backend == "threading":
+        raise GradveilError("jobs cannot share one process, got the backend 'threading'; loky would do")
     calls = (joblib.delayed(_on_one_thread)(work, job) for job in jobs)
-    with _backend(backend):
-        if workers == 1 or _gives_results_one_by_one():
+    with _backend(backend), _alive():
+        if workers == 1:
+            yield from joblib.Parallel(n_jobs=1, backend=LOCAL, return_as="generator_unordered")(calls)
+        elif _gives_results_one_by_one():
             yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
-            return
-        with joblib.Parallel(n_jobs=workers) as parallel:
-            # Results come all together: a few jobs at a time, so that little is lost when killed.
-            while some := list(itertools.islice(calls, 4 * workers)):
-                yield from parallel(some)
+        else:  # results come all together: a few jobs at a time, so that little is lost when killed
+            with joblib.Parallel(n_jobs=workers) as parallel:
+                while some := list(itertools.islice(calls, 4 * workers)):
+                    yield from parallel(some)
+
+
+@contextmanager
+def _alive() -> Iterator[None]:
+    try:
+        yield
+    except TerminatedWorkerError as error:
+        raise GradveilError("a worker process died, perhaps for want of memory; fewer workers would do") from error
 
 
 def _gives_results_one_by_one() -> bool:

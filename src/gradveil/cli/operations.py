@@ -8,7 +8,14 @@ import typer
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import ModelOption, WeightsOption
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
-from gradveil.cli.score import DefinitionOption, ImagesOption, ScoreOption, make_scorer
+from gradveil.cli.score import (
+    DefinitionOption,
+    ImagesOption,
+    ScoreOption,
+    make_folder,
+    make_scorer,
+    say_how_gradients_were_had,
+)
 
 
 def operations(
@@ -31,6 +38,7 @@ def operations(
         gradveil operations --weights runs/train/.../last.safetensors
         gradveil operations --model convnet-16 --images 20 --json
     """
+    from gradveil.errors import GradveilError
     from gradveil.files import write_json
     from gradveil.plots import plot_operations
     from gradveil.progress import bar
@@ -51,7 +59,11 @@ def operations(
     )
     plain = Policy.parse("identity")
     alone = single_operations(scorer.held_out.image_shape[0])
+    make_folder(out)
     ranked = rank(scorer, out / "study.sqlite3", [plain, *alone], workers=workers, progress=bar)
+    say_how_gradients_were_had(scorer)
+    if plain not in ranked:
+        raise GradveilError("S_pri of untransformed images is not finite: the model's gradients are no numbers")
     baseline = ranked.pop(plain).privacy
     labels = {policy: f"{policy} {policy.names()}" for policy in ranked}
     chart = out / "operations.png"

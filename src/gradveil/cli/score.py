@@ -65,6 +65,22 @@ def make_scorer(
     return scorer, network
 
 
+def make_folder(folder: Path) -> None:
+    """Make `folder`, before anything is computed that would have to go there."""
+    from gradveil.errors import GradveilError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GradveilError(f"cannot write to {folder}: {error.strerror}; another --out would do") from error
+
+
+def say_how_gradients_were_had(scorer: "Scorer") -> None:
+    """A word where the model made it slow."""
+    if not scorer.network.batched:
+        say("this model's layers are not all known here: gradients were computed image by image, which is slower")
+
+
 def score(
     policy: Annotated[str, typer.Argument(help="A policy such as 3-1-7, or a policy file.")],
     model: ModelOption = None,
@@ -114,8 +130,7 @@ def score(
     )
     with one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
         scores = scorer(chosen, advance=advance)
-    if not scorer.network.batched:
-        say("this model's layers are not all known here: gradients were computed image by image, which is slower")
+    say_how_gradients_were_had(scorer)
     if plot is not None:
         draw_curves(plot, scorer, chosen)
     if json:

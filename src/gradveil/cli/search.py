@@ -8,7 +8,7 @@ import typer
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import ModelOption, WeightsOption
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
-from gradveil.cli.score import DefinitionOption, ScoreOption, make_scorer
+from gradveil.cli.score import DefinitionOption, ScoreOption, make_folder, make_scorer, say_how_gradients_were_had
 
 if TYPE_CHECKING:
     from gradveil.search import Candidate
@@ -24,10 +24,12 @@ def search(
     redundancy: Annotated[
         float, typer.Option(help="Accuracy filter: how much more redundant than untransformed images may be.", min=0)
     ] = 2.0,
-    confidence: Annotated[float, typer.Option(help="How sure to be before a policy drops out.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="How sure to be of the result: of who drops out, and of intervals.")
+    ] = 0.95,
     gradients: Annotated[
         int | None,
-        typer.Option(help="The most gradients to spend; default 90 per policy and the last measurement.", min=1),
+        typer.Option(help="What the race may spend in all; default 100 per policy and the last measurement.", min=1),
     ] = None,
     images: Annotated[
         int | None, typer.Option(help="Test images to draw on; default all but 100, at most 500.", min=1)
@@ -74,8 +76,10 @@ def search(
         definition=definition,
         score=score,
     )
+    make_folder(out)
     place = storage if storage is not None else out / "study.sqlite3"
     found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
+    say_how_gradients_were_had(scorer)
     summary = found.summary() | {
         "model": network.name,
         "stage": network.stage,
@@ -91,7 +95,7 @@ def search(
     if json:
         emit(summary)
         return
-    percent = f"{confidence:.0%}"
+    percent = f"{100 * confidence:g}%"
     table(
         "Most private policies (lower S_pri is more private)",
         ["policy", f"S_pri ({percent} interval, n)", "S_acc ± se", "not told apart from"],

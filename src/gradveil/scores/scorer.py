@@ -40,7 +40,8 @@ class Scorer:
     """Scores that can be compared pairwise: every policy meets the same images, noise and signs.
 
     `trained` is the semi-trained model that S_pri looks at, `untrained` the fresh one for S_acc; `held_out` the test images, of
-    which S_pri takes `images`. `points` None computes S_pri at all published points. Memory does not grow with the images.
+    which S_pri takes `images`. `points` None computes S_pri at all published points. Memory does not grow with the images. S_acc
+    takes up to `batches` batches, as many as there are without using an image twice.
     """
 
     trained: nn.Module
@@ -110,6 +111,12 @@ class Scorer:
             raise NotFinite(f"the gradient for test image {worst} under {policy} is not finite: S_pri is undefined")
         return [float(value) for value in found]
 
+    @property
+    def distinct_batches(self) -> int:
+        """Batches for S_acc that share no image."""
+        available = len(self.held_out) - KEPT_FOR_ATTACKS
+        return min(self.batches, available // min(self.batch_size, available))
+
     def curves(self, policy: Policy, definition: Definition, *, most: int) -> Tensor:
         """(N, P): GradSim at the points of `definition` for at most so many images."""
         indices = self.order[:most]
@@ -119,12 +126,10 @@ class Scorer:
 
     def accuracy(self, policy: Policy, batches: range | None = None) -> Estimate:
         """S_acc of `policy`, one value per batch: of all batches, or of those numbered `batches`."""
-        available = len(self.held_out) - KEPT_FOR_ATTACKS
-        size = min(self.batch_size, available)
+        size = min(self.batch_size, len(self.held_out) - KEPT_FOR_ATTACKS)
         parts = []
-        for number in batches if batches is not None else range(self.batches):
-            # Consecutive batches as published; a small test set is gone through again.
-            indices = KEPT_FOR_ATTACKS + (number * size + torch.arange(size)) % available
+        for number in batches if batches is not None else range(self.distinct_batches):
+            indices = KEPT_FOR_ATTACKS + number * size + torch.arange(size)
             chosen = self.held_out.take(indices)
             parts.append((to_unit(policy(chosen.images, seed=self.seed, indices=indices)), chosen.labels))
         found = reference.accuracy(

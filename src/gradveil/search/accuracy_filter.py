@@ -30,7 +30,7 @@ class AccuracyFilter:
     def of(cls, scorer: Scorer, allowance: float) -> "AccuracyFilter":
         """The filter for a scorer's untrained model and images."""
         found = Entry()
-        for number in range(scorer.batches):
+        for number in range(scorer.distinct_batches):
             found = found.and_then(measured(scorer, Policy.parse("identity"), number))
         summed = scorer.definition == "code"
         return cls(_redundancies(found, summed), allowance, summed, found.rows)

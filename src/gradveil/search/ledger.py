@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 
 import optuna
@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gradveil.errors import GradveilError
 from gradveil.scores import Scorer
-from gradveil.search.sampling import SPACE, parameters
+from gradveil.search.sampling import RECORDED, parameters
 from gradveil.store import content_hash
 from gradveil.transforms import Policy
 
@@ -34,20 +34,21 @@ _READ_AGAIN = 10.0  # seconds between looks at what other machines have done
 class Entry:
     """Everything computed for one policy: S_acc by batch, S_pri by image.
 
-    `rows` counts the images of each batch; `quick` holds values of quick looks, `full` of full ones, each in the scorer's order
-    from its own end: quick ones from the first image on, full ones from the last. `failed` says why a score is undefined.
+    `rows` counts the images of each batch. `quick` holds quick looks and `full` full scores of the first images in the scorer's
+    order, `fresh` full scores of the last ones. `failed` says why a score is undefined.
     """
 
     accuracy: tuple[float, ...] = ()
     rows: tuple[int, ...] = ()
     quick: tuple[float, ...] = ()
     full: tuple[float, ...] = ()
+    fresh: tuple[float, ...] = ()
     failed: str | None = None
 
     @property
     def size(self) -> int:
         """How much is known."""
-        return len(self.accuracy) + len(self.quick) + len(self.full) + (self.failed is not None)
+        return len(self.accuracy) + len(self.quick) + len(self.full) + len(self.fresh) + (self.failed is not None)
 
     def and_then(self, more: "Entry") -> "Entry":
         """This entry and what was computed after it."""
@@ -56,6 +57,7 @@ class Entry:
             rows=self.rows + more.rows,
             quick=self.quick + more.quick,
             full=self.full + more.full,
+            fresh=self.fresh + more.fresh,
             failed=self.failed or more.failed,
         )
 
@@ -102,7 +104,7 @@ class Ledger:
         if name not in self._trials or name in self._closed:  # what Optuna holds as ended cannot be added to
             attributes = {"policy": name, _SCORES: asdict(entry)}
             template = create_trial(
-                state=TrialState.RUNNING, params=parameters(policy), distributions=SPACE, user_attrs=attributes
+                state=TrialState.RUNNING, params=parameters(policy), distributions=RECORDED, user_attrs=attributes
             )
             self._trials[name] = self._storage.create_new_trial(self._study, template_trial=template)
             self._closed.discard(name)
@@ -116,10 +118,10 @@ class Ledger:
                     self.write(policy, entry)
                 return
         self._entries[name] = entry
-        if entry.quick and self.objectives == 1:
+        raced = entry.full or entry.quick
+        if raced and self.objectives == 1:
             # For Optuna's own plots: how the mean moves as images come in. It keeps no such steps for several objectives.
-            mean = statistics.fmean(entry.quick)
-            self._storage.set_trial_intermediate_value(self._trials[name], len(entry.quick), mean)
+            self._storage.set_trial_intermediate_value(self._trials[name], len(raced), statistics.fmean(raced))
 
     def close(self, policy: Policy, values: tuple[float, ...] | None, state: TrialState) -> None:
         """End the policy's trial, for whoever reads the study with Optuna's own tools."""
@@ -137,19 +139,22 @@ def _entry(data: Mapping[str, Sequence[float]]) -> Entry:
         rows=tuple(int(count) for count in data["rows"]),
         quick=tuple(data["quick"]),
         full=tuple(data["full"]),
+        fresh=tuple(data["fresh"]),
         failed=None if failed is None else str(failed),
     )
 
 
 def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, int]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    if isinstance(place, Path):
-        place.parent.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{place}" if isinstance(place, Path) else place
     shown = str(place).partition("@")[2] or str(place)  # a URL may hold a password
+    # A study with two objectives is another study.
+    name = STUDY if len(objectives) == 1 else f"{STUDY}-two-objectives"
     try:
+        if isinstance(place, Path):
+            place.parent.mkdir(parents=True, exist_ok=True)
         storage = get_storage(url)
-        study = optuna.create_study(storage=storage, study_name=STUDY, directions=objectives, load_if_exists=True)
+        study = optuna.create_study(storage=storage, study_name=name, directions=objectives, load_if_exists=True)
     except (SQLAlchemyError, OptunaError, ImportError, OSError, ValueError) as error:
         raise GradveilError(
             f"{shown}: not a readable study ({type(error).__name__}); remove it or choose another place"
@@ -158,12 +163,12 @@ def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...
     if found != fingerprint:
         raise GradveilError(f"{shown} holds a search with other settings; remove it or choose another place")
     study.set_user_attr("fingerprint", fingerprint)
-    return storage, storage.get_study_id_from_name(STUDY)
+    return storage, storage.get_study_id_from_name(name)
 
 
 def fingerprint(scorer: Scorer) -> str:
     """Changes whenever a score could."""
-    settings = [
+    settings: list[object] = [
         scorer.images,
         scorer.batches,
         scorer.batch_size,
@@ -172,6 +177,10 @@ def fingerprint(scorer: Scorer) -> str:
         scorer.score,
         scorer.seed,
     ]
+    function = scorer.privacy_score.function
+    # The name of a function stands for it; a dataclass also shows its settings.
+    settings += [repr(function) if is_dataclass(function) else getattr(function, "__qualname__", "")]
+    settings += [str(scorer.trained), str(scorer.untrained)]
     weights = [*scorer.trained.state_dict().values(), *scorer.untrained.state_dict().values()]
     digest = hashlib.sha256(json.dumps(settings).encode())
     digest.update(content_hash([*weights, scorer.held_out.images, scorer.held_out.labels]))

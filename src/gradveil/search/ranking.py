@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from optuna.trial import TrialState
+
 from gradveil.parallel import LOCAL, run_jobs
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, Scorer, Scores
@@ -39,7 +41,7 @@ def rank(
     """Both scores of every policy that has finite ones, most private first; killed and started again, it goes on."""
     ledger = Ledger(storage, fingerprint(scorer))
     everybody = AccuracyFilter.of(scorer, sys.float_info.max)
-    goal = Goal(0, scorer.images, all_batches=True)
+    goal = Goal(full=scorer.images, all_batches=True)
     lacking = [(policy, ledger[policy]) for policy in policies if not goal.reached(ledger[policy], everybody)]
     with progress("scoring policies", len(policies), "policies") as advance:
         advance(len(policies) - len(lacking))
@@ -54,4 +56,6 @@ def rank(
         for policy in policies
         if not (entry := ledger[policy]).failed
     }
+    for policy, scores in found.items():
+        ledger.close(policy, (scores.privacy.mean,), TrialState.COMPLETE)
     return dict(sorted(found.items(), key=lambda item: item[1].privacy.mean))

@@ -37,11 +37,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Seen:
-    """A policy as the race left it: means of what was computed for it; no privacy if it failed the accuracy filter."""
+    """A policy as the race left it, after so many images; no privacy if it failed the accuracy filter."""
 
     policy: Policy
     accuracy: float
     privacy: float | None
+    interval: tuple[float, float] | None
     images: int
 
 
@@ -49,7 +50,8 @@ class Seen:
 class SearchResult:
     """The best policies, most private first, the hybrid of the best disjoint ones, and what it took to find them.
 
-    `settled` says that nobody else could still belong to the best, at the asked confidence; `contenders` are those who could.
+    `settled` says that nobody else could still belong to the best, at the asked confidence; `contenders` are those who could:
+    the budget did not reach for telling. `front` is the Pareto front as the race saw the policies.
     """
 
     best: tuple[Candidate, ...]
@@ -92,6 +94,8 @@ class SearchResult:
 
     def save_policies(self, folder: Path, provenance: Provenance) -> list[Path]:
         """Write a policy file for each of the best, numbered by rank, and one for the hybrid."""
+        for old in folder.glob("[0-9][0-9]-*.json"):  # of an earlier search
+            old.unlink()
         files = []
         for rank, candidate in enumerate(self.best, 1):
             privacy = candidate.privacy

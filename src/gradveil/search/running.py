@@ -1,10 +1,11 @@
 """The search: an accuracy filter, a race on growing numbers of images, and a last measurement of the winners on fresh ones."""
 
+import math
 import secrets
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,9 +26,13 @@ from gradveil.transforms import Policy
 
 Say = Callable[[str], None]
 
-GRADIENTS_PER_POLICY = 90
+GRADIENTS_PER_POLICY = 100
 # Sampling goes on while too few policies pass the filter, but not for ever.
 MOST_DRAWS = 10
+# Quick looks are biased by a little that differs between policies; who is still there after so many images is scored in full.
+QUICK_IMAGES = 16
+# Of the gradients left, a round may take this share; if that does not reach for all, the best go on.
+SHARE = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,11 @@ class Plan:
     """How far a search goes.
 
     It looks at `policies` from the sampler and keeps `keep`. Policies that pass the accuracy filter see `first_look` images, then
-    twice as many each round; those that are worse than the last of the best, with `confidence`, drop out. It ends when nobody
-    else is left, or the images or `gradients` are spent (default: 90 per policy and what the last measurement takes; the
-    published procedure takes over 2,000 per policy). The winners are measured again on `fresh` images that the race has not
-    seen. First look and last measurement are never cut short.
+    twice as many each round. In a round those drop out that are worse than the last of the best; `confidence` is that of all
+    rounds together. It ends when nobody else is left, or the images or `gradients` are spent (default: 100 per policy and what
+    the last measurement takes; the published procedure takes over 2,000 per policy). When gradients run short, only the best go
+    on, and the search says that it is not settled. The winners are measured again on `fresh` images that the race has not seen.
+    First look and last measurement are never cut short.
     """
 
     policies: int = 1500
@@ -56,10 +62,12 @@ class Plan:
             raise GradveilError(f"the search must keep 1 to {self.policies} policies (its budget), got {self.keep}")
         if not 0.5 <= self.confidence < 1:
             raise GradveilError(f"confidence must be at least 0.5 and less than 1, got {self.confidence}")
-        if not self.redundancy > 0:
-            raise GradveilError(f"the allowed redundancy must be more than 0, got {self.redundancy}")
-        if self.first_look < 1 or self.fresh < 0 or (self.gradients is not None and self.gradients < 1):
-            raise GradveilError("a search needs a first look of at least one image, and a positive number of gradients")
+        if not 0 < self.redundancy < math.inf:
+            raise GradveilError(f"the allowed redundancy must be more than 0 and finite, got {self.redundancy}")
+        if self.first_look < 1:
+            raise GradveilError(f"a first look needs at least 1 image, got {self.first_look}")
+        if self.fresh < 0 or (self.gradients is not None and self.gradients < 1):
+            raise GradveilError(f"fresh images and gradients cannot be {self.fresh} and {self.gradients}")
 
 
 def search(
@@ -105,22 +113,28 @@ class _Search:
         self.racing = self.scorer.images - self.fresh
         self.goals: dict[Policy, Goal] = {}  # how far each drawn policy has come
         self.rounds: list[RaceRound] = []
+        self.left_behind: list[Policy] = []  # for want of gradients, not because they were worse
+        score = self.scorer.privacy_score
+        self.full_cost = max(1, score.evaluations)
+        self.quick_cost = max(1, score.quick.evaluations) if score.quick else self.full_cost
+        self.quick_images = min(QUICK_IMAGES, self.racing) if score.quick else 0
 
     def run(self) -> SearchResult:
         contenders = self.race(self.explore())
         best = contenders[: self.plan.keep]
-        self.bring("measuring the best anew", best, Goal(self.goals[best[0]].quick, self.fresh, all_batches=True))
+        last = replace(self.goals[best[0]], fresh=self.fresh, all_batches=True)
+        self.bring("measuring the best anew", best, last)
         best = self.sound(best)
         if not best:
             raise GradveilError("none of the best policies has a finite score on the fresh images")
-        result = self.result(best, contenders)
+        result = self.result(best, (*contenders[self.plan.keep :], *self.left_behind))
         self.close(result)
         return result
 
     def explore(self) -> list[Policy]:
         """The accuracy filter and a first look for every policy that is drawn; gives those that pass."""
         sampler = sampler_named(self.plan.sampler, self.scorer.seed, self.scorer.held_out.image_shape[0])
-        look = Goal(min(self.plan.first_look, self.racing))
+        look = self.seeing(min(self.plan.first_look, self.racing))
         qualified: list[Policy] = []
         while count := self.still_to_draw(len(qualified)):
             drawn = sampler.propose(count)
@@ -129,7 +143,7 @@ class _Search:
             self.bring(f"a first look at {len(drawn)} policies", drawn, look)
             passed = self.sound(drawn)
             qualified += passed
-            sampler.hear({p: (self.privacy(p).mean, self.accuracy(p).mean) for p in passed})
+            sampler.hear({p: (self.raced(p).mean, self.accuracy(p).mean) for p in passed})
         if not qualified:
             reasons = [why for policy in self.goals if (why := self.ledger[policy].failed)]
             reasons.append(f"a larger redundancy than {self.plan.redundancy} would do")
@@ -142,26 +156,68 @@ class _Search:
             return asked - drawn
         return self.plan.keep - qualified if qualified < self.plan.keep and drawn < MOST_DRAWS * asked else 0
 
+    def seeing(self, images: int) -> Goal:
+        """So many images: quickly at first, then all of them in full."""
+        return Goal(quick=images) if images <= self.quick_images else Goal(quick=self.quick_images, full=images)
+
     def race(self, contenders: list[Policy]) -> list[Policy]:
         """Rounds of twice as many images until the places are taken, or gradients or images run out; best first."""
+        goal = self.goals[contenders[0]]
         while True:
-            contenders, images = self.drop(contenders), self.goals[contenders[0]].quick
-            best = contenders[0]
+            contenders = self.drop(contenders)
             self.say(
-                f"{images} images: {len(contenders)} contenders for {self.plan.keep} places, "
-                f"best {best} with {self.privacy(best)}"
+                f"{max(goal.quick, goal.full)} images: {len(contenders)} contenders for {self.plan.keep} places, "
+                f"best {contenders[0]} with {self.raced(contenders[0])}"
             )
-            more = min(images, self.racing - images, self.affordable(len(contenders)))
-            if len(contenders) <= self.plan.keep or more < 1:
+            if len(contenders) <= self.plan.keep:
                 return contenders
-            self.bring(f"{len(contenders)} contenders for {self.plan.keep} places", contenders, Goal(images + more))
+            following = self.next_goal(goal)
+            if following == goal:
+                return contenders
+            contenders = self.narrow(contenders, goal, following)
+            following = self.affordable(len(contenders), goal, following)
+            if following == goal:
+                return contenders
+            goal = following
+            self.bring(f"{len(contenders)} contenders for {self.plan.keep} places", contenders, goal)
             contenders = self.sound(contenders)
             if not contenders:
                 raise GradveilError("no contender has a finite score on all images")
 
+    def next_goal(self, goal: Goal) -> Goal:
+        seen = max(goal.quick, goal.full)
+        if not goal.full and seen >= self.quick_images:
+            return replace(goal, full=seen)  # the same images, in full
+        return self.seeing(min(2 * seen, self.racing))
+
+    def narrow(self, contenders: list[Policy], goal: Goal, following: Goal) -> list[Policy]:
+        """As many of the best as a round should cost, and some more than there are places."""
+        most = int(SHARE * self.gradients_left()) // self.cost(goal, following)
+        most = max(most, self.plan.keep + max(2, self.plan.keep // 2))
+        self.left_behind += contenders[most:]
+        return contenders[:most]
+
+    def affordable(self, contenders: int, goal: Goal, following: Goal) -> Goal:
+        """`following`, or what the gradients reach for on the way to it."""
+        each = self.gradients_left() // contenders
+        if self.cost(goal, following) <= each:
+            return following
+        if following.full > goal.full > 0:
+            return replace(goal, full=goal.full + max(0, each // self.full_cost))
+        return goal
+
+    def cost(self, goal: Goal, following: Goal) -> int:
+        more_quick, more_full = following.quick - goal.quick, following.full - goal.full
+        return more_quick * self.quick_cost + more_full * self.full_cost
+
+    def gradients_left(self) -> int:
+        last = self.plan.keep * (self.fresh * self.full_cost + sum(self.filter.rows))
+        most = self.plan.gradients or GRADIENTS_PER_POLICY * self.plan.policies + last
+        return max(0, most - self.spent() - last)
+
     def drop(self, contenders: list[Policy]) -> list[Policy]:
-        values = {str(policy): self.used(policy).quick for policy in contenders}
-        left = still_racing(values, self.plan.keep, self.plan.confidence)
+        values = {str(policy): self.raced(policy).values for policy in contenders}
+        left = still_racing(values, self.plan.keep, 1 - (1 - self.plan.confidence) / self.most_rounds)
         by_name = {str(policy): policy for policy in contenders}
         means = {name: statistics.fmean(numbers) for name, numbers in values.items()}
         self.rounds.append(RaceRound(len(values[left[0]]), means, frozenset(values) - frozenset(left)))
@@ -169,12 +225,11 @@ class _Search:
             self.ledger.close(by_name[name], self.told(by_name[name]), TrialState.PRUNED)
         return [by_name[name] for name in left]
 
-    def affordable(self, contenders: int) -> int:
-        """Images that each contender can still see, when what the last measurement takes is set aside."""
-        score = self.scorer.privacy_score
-        last = self.plan.keep * (self.fresh * score.evaluations + sum(self.filter.rows))
-        most = self.plan.gradients or GRADIENTS_PER_POLICY * self.plan.policies + last
-        return (most - self.spent() - last) // (contenders * (score.quick or score).evaluations)
+    @property
+    def most_rounds(self) -> int:
+        """Looks at the same data: the chance of a wrong drop is shared among them."""
+        doublings = math.ceil(math.log2(max(1, self.racing / self.plan.first_look)))
+        return 1 + doublings + (1 if self.quick_images else 0)
 
     def bring(self, title: str, policies: Sequence[Policy], goal: Goal) -> None:
         """Compute what `policies` lack to `goal`, and keep it."""
@@ -203,9 +258,10 @@ class _Search:
         """What this plan asked of the policy; the study may hold more."""
         return self.goals[policy].part_of(self.ledger[policy], self.filter)
 
-    def privacy(self, policy: Policy) -> Estimate:
-        """As the race sees it."""
-        return Estimate(self.used(policy).quick, self.gradients(policy))
+    def raced(self, policy: Policy) -> Estimate:
+        """S_pri as the race sees it."""
+        used = self.used(policy)
+        return Estimate(used.full or used.quick, self.gradients(policy))
 
     def accuracy(self, policy: Policy) -> Estimate:
         used = self.used(policy)
@@ -214,32 +270,24 @@ class _Search:
     def gradients(self, policy: Policy) -> int:
         """Those that S_pri took."""
         used, score = self.used(policy), self.scorer.privacy_score
-        return len(used.quick) * (score.quick or score).evaluations + len(used.full) * score.evaluations
+        quick = score.quick.evaluations if score.quick else 0
+        return len(used.quick) * quick + (len(used.full) + len(used.fresh)) * score.evaluations
 
     def spent(self) -> int:
         return sum(self.filter.rows) + sum(self.gradients(p) + sum(self.used(p).rows) for p in self.goals)
 
     def told(self, policy: Policy) -> tuple[float, ...]:
         """What the study says of the policy, one figure per objective."""
-        return (self.mean(policy), self.accuracy(policy).mean)[: self.ledger.objectives]
+        fresh = self.used(policy).fresh
+        privacy = statistics.fmean(fresh) if fresh else self.raced(policy).mean
+        return (privacy, self.accuracy(policy).mean)[: self.ledger.objectives]
 
-    def mean(self, policy: Policy) -> float:
-        """The best that is known of its S_pri."""
-        used = self.used(policy)
-        return statistics.fmean(used.full or used.quick)
-
-    def result(self, best: list[Policy], contenders: list[Policy]) -> SearchResult:
+    def result(self, best: list[Policy], others: Sequence[Policy]) -> SearchResult:
         confidence = self.plan.confidence
-        measured = {p: self.used(p).full or self.used(p).quick for p in best}
-        best = sorted(best, key=lambda policy: (self.mean(policy), str(policy)))
+        measured = {policy: self.used(policy).fresh or self.raced(policy).values for policy in best}
+        best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
         same = alike({str(policy): measured[policy] for policy in best}, confidence)
-        sound = set(self.sound(list(self.goals)))
-        seen = tuple(
-            Seen(p, self.accuracy(p).mean, self.mean(p) if p in sound else None, len(self.used(p).quick))
-            for p in self.goals
-            if not self.ledger[p].failed
-        )
-        points = {one.policy: (one.privacy, one.accuracy) for one in seen if one.privacy is not None}
+        seen = tuple(self.seen(policy) for policy in self.goals if not self.ledger[policy].failed)
         return SearchResult(
             best=tuple(
                 Candidate(
@@ -248,14 +296,14 @@ class _Search:
                     privacy=Estimate(measured[policy], self.gradients(policy)),
                     interval=interval(measured[policy], confidence),
                     alike=tuple(Policy.parse(name) for name in same[str(policy)]),
-                    fresh=bool(self.used(policy).full),
+                    fresh=bool(self.used(policy).fresh),
                 )
                 for policy in best
             ),
             hybrid=disjoint_hybrid(best),
-            settled=len(contenders) <= self.plan.keep,
-            contenders=tuple(contenders[self.plan.keep :]),
-            front=tuple(front(points)),
+            settled=not others,
+            contenders=tuple(others),
+            front=front({one.policy: (one.privacy, one.accuracy) for one in seen if one.privacy is not None}),
             seen=seen,
             failed=tuple((p, why) for p in self.goals if (why := self.ledger[p].failed)),
             rounds=tuple(self.rounds),
@@ -264,12 +312,19 @@ class _Search:
             accuracy_threshold=self.filter.threshold,
         )
 
+    def seen(self, policy: Policy) -> Seen:
+        accuracy = self.accuracy(policy).mean
+        if not self.filter.passes(self.ledger[policy]):
+            return Seen(policy, accuracy, None, None, 0)
+        raced = self.raced(policy)
+        return Seen(policy, accuracy, raced.mean, interval(raced.values, self.plan.confidence), raced.n)
+
     def close(self, result: SearchResult) -> None:
-        """End the trials, for whoever reads the study with Optuna's own tools."""
+        """End the trials, for whoever reads the study with Optuna's own tools; the best are the complete ones."""
+        for candidate in result.best:
+            self.ledger.close(candidate.policy, self.told(candidate.policy), TrialState.COMPLETE)
         for policy in self.goals:
             if self.ledger[policy].failed:
                 self.ledger.close(policy, None, TrialState.FAIL)
-            elif not self.used(policy).quick:
-                self.ledger.close(policy, None, TrialState.PRUNED)
-        for policy in (*(candidate.policy for candidate in result.best), *result.contenders):
-            self.ledger.close(policy, self.told(policy), TrialState.COMPLETE)
+            else:
+                self.ledger.close(policy, self.told(policy) if policy in result.contenders else None, TrialState.PRUNED)

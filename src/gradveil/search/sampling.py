@@ -25,12 +25,14 @@ SPACE: dict[str, BaseDistribution] = {
     "second": CategoricalDistribution((*_OPERATIONS, NOTHING)),
     "third": CategoricalDistribution((*_OPERATIONS, NOTHING)),
 }
+# As policies stand in the study, where untransformed images may be one of them.
+RECORDED: dict[str, BaseDistribution] = SPACE | {"first": CategoricalDistribution((*_OPERATIONS, NOTHING))}
 
 
 def parameters(policy: Policy) -> dict[str, str]:
-    """The policy as a point of `SPACE`, as it stands in the study."""
+    """The policy as a point of `RECORDED`."""
     spelled = [operation.spelling for operation in policy.members[0]]
-    return dict(zip(SPACE, [*spelled, NOTHING, NOTHING], strict=False))
+    return dict(zip(RECORDED, [*spelled, NOTHING, NOTHING, NOTHING], strict=False))
 
 
 def random_policies(seed: int, count: int, *, channels: int) -> list[Policy]:
@@ -123,12 +125,12 @@ class GuidedSampler:
     def hear(self, scores: Mapping[Policy, Told]) -> None:
         """The scores of what was proposed last; what is missing had none and counts as bad as the worst."""
         self._scores |= {policy.canonical(self.channels): told for policy, told in scores.items()}
-        for trial, same in self._waiting:
-            if same in self._scores:
-                self._tell(trial, self._scores[same])
-            else:
-                self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        self._waiting.clear()
+        if self._scores:
+            told = list(self._scores.values())
+            worst = max(privacy for privacy, _ in told), min(accuracy for _, accuracy in told)
+            for trial, same in self._waiting:
+                self._tell(trial, self._scores.get(same, worst))
+            self._waiting.clear()
 
     def _tell(self, trial: optuna.Trial, told: Told) -> None:
         self._study.tell(trial, told[: len(self.directions)])

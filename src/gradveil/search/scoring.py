@@ -12,10 +12,11 @@ Job = tuple[Policy, Entry]
 
 @dataclass(frozen=True)
 class Goal:
-    """What a policy that passes the filter should have: quick looks at the first images, full ones at the last."""
+    """What a policy that passes the filter should have: quick and full scores of the first images, full ones of the last."""
 
-    quick: int
+    quick: int = 0
     full: int = 0
+    fresh: int = 0
     all_batches: bool = False
 
     def reached(self, entry: Entry, accuracy_filter: AccuracyFilter) -> bool:
@@ -23,8 +24,9 @@ class Goal:
         if entry.failed or accuracy_filter.rejects(entry):
             return True
         batches = len(accuracy_filter.untouched) if self.all_batches else 1
-        enough = len(entry.quick) >= self.quick and len(entry.full) >= self.full and len(entry.accuracy) >= batches
-        return enough and accuracy_filter.passes(entry)
+        have = (len(entry.quick), len(entry.full), len(entry.fresh), len(entry.accuracy))
+        asked = (self.quick, self.full, self.fresh, batches)
+        return accuracy_filter.passes(entry) and all(a >= b for a, b in zip(have, asked, strict=True))
 
     def part_of(self, entry: Entry, accuracy_filter: AccuracyFilter) -> Entry:
         """The part of `entry` that this goal asked for."""
@@ -39,6 +41,7 @@ class Goal:
             rows=entry.rows[:batches],
             quick=entry.quick[: self.quick],
             full=entry.full[: self.full],
+            fresh=entry.fresh[: self.fresh],
         )
 
 
@@ -50,14 +53,16 @@ def brought_to(goal: Goal, scorer: Scorer, accuracy_filter: AccuracyFilter, job:
             entry = entry.and_then(measured(scorer, policy, len(entry.accuracy)))
         if accuracy_filter.rejects(entry):
             return policy, entry
-        while goal.all_batches and len(entry.accuracy) < scorer.batches:
+        while goal.all_batches and len(entry.accuracy) < len(accuracy_filter.untouched):
             entry = entry.and_then(measured(scorer, policy, len(entry.accuracy)))
         if len(entry.quick) < goal.quick:
             found = scorer.privacy(policy, range(len(entry.quick), goal.quick), quick=True)
             entry = entry.and_then(Entry(quick=found.values))
         if len(entry.full) < goal.full:
-            last = range(scorer.images - goal.full, scorer.images - len(entry.full))
-            entry = entry.and_then(Entry(full=scorer.privacy(policy, last).values))
+            entry = entry.and_then(Entry(full=scorer.privacy(policy, range(len(entry.full), goal.full)).values))
+        if len(entry.fresh) < goal.fresh:
+            last = range(scorer.images - goal.fresh, scorer.images - len(entry.fresh))
+            entry = entry.and_then(Entry(fresh=scorer.privacy(policy, last).values))
     except NotFinite as error:
         entry = entry.and_then(Entry(failed=str(error)))
     return policy, entry
