@@ -86,6 +86,15 @@ BAD_INPUT = [
     (["score", "3-1-7", "--definition", "mine"], "paper, code"),
     (["score", "3-1-7", "--images", "5000"], "1 to 900"),
     (["search", "--budget", "2", "--keep", "3"], "keep"),
+    (["search", "--sampler", "dice"], "sampler"),
+    (["search", "--confidence", "2"], "confidence"),
+    (["search", "--redundancy", "inf"], "redundancy"),
+    (["search", "--backend", "threading", "--budget", "1", "--keep", "1", "--images", "1", "--batches", "1"], "loky"),
+    (["search", "--storage", "nonsense", "--budget", "1", "--keep", "1", "--images", "1"], "study"),
+    (["search", "--out", "/dev/null/x", "--budget", "1", "--keep", "1"], "--out"),
+    (["score", "3-1-7", "--points", "50"], "points"),
+    (["score", "3-1-7", "--score", "nonsense"], "score"),
+    (["score", "3-1-7", "--images", "5000"], "900"),
     (["attack", "--defense", "3--1"], "empty operation"),
     (["attack", "--attack", "magic"], "adam+cosine"),
     (["attack", "--indices", "a:b"], "0:6"),
@@ -156,6 +165,15 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
     found = json.loads(gradveil("search", *options, "--redundancy", "1e6", "--workers", "1", "--json").stdout)
     assert len(found["policies"]) == 2
     policy = found["policies"][0]["policy"]
+    assert {"mean", "se", "n", "evaluations"} == set(found["policies"][0]["privacy"])
+    assert found["evaluations"] > 0
+    assert (tmp_path / "runs/search/plots/race.png").is_file()
+    options = ["--weights", weights, "--images", "1", "--workers", "1", "--json"]
+    alone = json.loads(gradveil("operations", *options).stdout)
+    assert len(alone["operations"]) > 15
+    assert (tmp_path / "runs/operations/operations.png").is_file()
+    gradveil("score", "3", "--weights", weights, "--images", "2", "--batches", "1", "--plot", "curves.svg")
+    assert (tmp_path / "curves.svg").is_file()
     (best,) = (tmp_path / "runs/search/policies").glob("01-*.json")
     assert json.loads(gradveil("policies", "show", str(best), "--json").stdout)["policy"] == policy
 

@@ -6,7 +6,8 @@ from torch import nn
 
 from gradveil.errors import GradveilError
 from gradveil.scores import KEPT_FOR_ATTACKS, Estimate, Scorer
-from gradveil.scores.definitions import DEFINITIONS, riemann, trapezoid
+from gradveil.scores.definitions import DEFINITIONS, Definition, riemann, shortened, trapezoid
+from gradveil.scores.privacy import published
 from gradveil.scores.reference import accuracy, grad_sim, privacy
 from gradveil.transforms import Policy
 from gradveil.types import Dataset, to_unit
@@ -30,6 +31,60 @@ def test_published_definitions() -> None:
     assert DEFINITIONS["code"].weights[0] == DEFINITIONS["code"].weights[1] / 2
     assert DEFINITIONS["paper"].points[0] == 0
     assert DEFINITIONS["paper"].points[-1] < 1
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS.values(), ids=DEFINITIONS)
+@pytest.mark.parametrize(("points", "end"), [(1, False), (3, False), (5, False), (2, True), (5, True), (19, True)])
+def test_a_shortened_sum_is_exact_for_polynomials(definition: Definition, points: int, end: bool) -> None:
+    short = shortened(definition, points, end=end)
+    assert len(short.points) == points
+    assert (short.points[-1] == 1) == end
+    assert all(weight > 0 for weight in short.weights)
+    for degree in range(2 * points - end):
+        whole = sum(w * p**degree for p, w in zip(definition.points, definition.weights, strict=True))
+        assert sum(w * p**degree for p, w in zip(short.points, short.weights, strict=True)) == pytest.approx(whole)
+    # One degree more and it is no longer: the rule is the one it says it is.
+    if points < 5:
+        degree = 2 * points - end
+        whole = sum(w * p**degree for p, w in zip(definition.points, definition.weights, strict=True))
+        found = sum(w * p**degree for p, w in zip(short.points, short.weights, strict=True))
+        assert found != pytest.approx(whole, abs=1e-7)
+
+
+def test_a_sum_cannot_be_shortened_to_nothing_or_to_more() -> None:
+    for points in (0, 1, 20, 50):
+        with pytest.raises(GradveilError, match="can shorten"):
+            shortened(DEFINITIONS["paper"], points, end=True)
+
+
+@pytest.mark.parametrize("definition", ["paper", "code"])
+@pytest.mark.parametrize("points", [None, 5])
+@pytest.mark.parametrize("at_once", [1, 7, 24])
+def test_fast_scores_equal_the_reference_at_equal_points(
+    fashion: Dataset,
+    small_net: nn.Module,
+    definition: str,
+    points: int | None,
+    at_once: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("privacy", "scorer"):
+        monkeypatch.setattr(f"gradveil.scores.{module}.AT_ONCE", at_once)
+    scorer = Scorer(small_net, small_net, fashion.test, images=5, definition=definition, points=points)
+    policy = Policy.parse("21-13-3")
+    images = to_unit(policy(fashion.test.images[scorer.order], seed=0, indices=scorer.order))
+    how = published(definition, points)
+    labels = fashion.test.labels[scorer.order]
+    expected = privacy(small_net, images, labels, scorer.order.tolist(), definition=how)
+    found = scorer.privacy(policy)
+    assert found.values == pytest.approx(expected.values, abs=1e-4)
+    assert found.evaluations == 5 * how.evaluations
+
+
+def test_batches_share_no_image(fashion: Dataset, small_net: nn.Module) -> None:
+    # 900 images are left of 1,000; ten batches of 100 would meet the first again.
+    assert Scorer(small_net, small_net, fashion.test).distinct_batches == 9
+    assert Scorer(small_net, small_net, fashion.test, batch_size=5000).distinct_batches == 1
 
 
 def test_grad_sim_of_known_vectors() -> None:

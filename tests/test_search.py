@@ -74,9 +74,10 @@ def test_best_come_first_with_intervals_from_fresh_images(whole: SearchResult, s
 
 
 def test_without_racing_it_is_algorithm_1(scorer: Scorer, tmp_path: Path) -> None:
-    """When nobody drops out, the search finds what the published procedure finds with the same scores."""
-    plan = replace(PLAN, confidence=1 - 1e-15, first_look=8, fresh=8, redundancy=1.5)
+    """When all see the same images, the search finds what the published procedure finds with the same scores."""
+    plan = replace(PLAN, first_look=8, fresh=8, redundancy=1.5, gradients=1)
     found = search(scorer, tmp_path / "s.sqlite3", plan)
+    assert len(found.rounds) == 1
     threshold = AccuracyFilter.of(scorer, 1.5).threshold
     expected = algorithm_1(
         random_policies(0, 14, channels=1),
@@ -111,17 +112,21 @@ def test_the_race_spends_less_and_the_total_is_what_was_computed(
     found = search(scorer, tmp_path / "s.sqlite3", PLAN)
     spent -= 2  # the look that finds out whether the model's layers are known
     assert found.evaluations == spent
-    everything = 14 * (3 * 10 + 12 * 2)
-    assert found.evaluations < everything + 3 * 4 * 5
-    assert {image.images for image in found.rounds} == {2, 4, 8, 12} or found.settled
+    assert [one.images for one in found.rounds] == [2, 4, 8, 12, 12]  # the last round sees the same images in full
+    dropped = sum(len(one.dropped) for one in found.rounds)
+    assert dropped > 0
+    assert dropped + 3 + len(found.contenders) == 14
 
 
 def test_the_budget_is_kept(scorer: Scorer, tmp_path: Path) -> None:
-    plan = replace(PLAN, confidence=0.9999, gradients=500)
+    plan = replace(PLAN, confidence=0.9999, gradients=700)
     found = search(scorer, tmp_path / "s.sqlite3", plan)
     assert not found.settled
-    assert len(found.contenders) > 0
-    assert found.evaluations <= 500
+    assert len(found.contenders) == 11  # those left behind for want of gradients are among them
+    assert found.evaluations <= 700
+    least = search(scorer, tmp_path / "s.sqlite3", replace(plan, gradients=1))
+    assert len(least.rounds) == 1  # a first look and a last measurement there always are
+    assert least.evaluations < found.evaluations
 
 
 @pytest.mark.slow
@@ -144,6 +149,12 @@ def test_workers_and_backends_do_not_change_the_result(
 def test_unknown_names_are_said(scorer: Scorer, tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match="unknown backend"):
         search(scorer, tmp_path / "s.sqlite3", PLAN, backend="abacus")
+    with pytest.raises(GradveilError, match="loky would do"):
+        search(scorer, tmp_path / "s.sqlite3", PLAN, backend="threading")
+    with pytest.raises(GradveilError, match="finite"):
+        Plan(redundancy=float("inf"))
+    with pytest.raises(GradveilError, match="not a readable study"):
+        search(scorer, Path("/dev/null/x/s.sqlite3"), PLAN)
     with pytest.raises(GradveilError, match="sampler"):
         Plan(sampler="dice")
     with pytest.raises(GradveilError, match="confidence"):
@@ -184,10 +195,8 @@ def test_a_larger_search_goes_on_from_a_smaller_one(
 ) -> None:
     search(scorer, tmp_path / "s.sqlite3", replace(PLAN, policies=8))
     looked: list[object] = []
-    original = AccuracyFilter.verdict
     monkeypatch.setattr("gradveil.search.scoring.measured", _counting(looked))
     assert search(scorer, tmp_path / "s.sqlite3", PLAN) == whole
-    assert AccuracyFilter.verdict is original
     first_looks = {policy for policy, batch in looked if batch == 0}
     assert len(first_looks) == 6
 
@@ -243,11 +252,12 @@ def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp
                 break
             time.sleep(0.02)
         time.sleep(float(chance.uniform(0, 0.4)))
+        assert process.poll() is None  # still at work
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         sizes.append(_known(storage))
     assert sizes == sorted(sizes)  # nothing is ever lost
-    assert sizes[0] < sizes[-1]
+    assert len(set(sizes)) > 1
     done = subprocess.run([sys.executable, str(script), str(storage), "2"], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == json.loads(json.dumps(whole.summary()))
     assert time.monotonic() - start < 600
@@ -280,7 +290,7 @@ def test_the_study_is_for_optunas_own_tools(scorer: Scorer, tmp_path: Path) -> N
     study = optuna.load_study(study_name=STUDY, storage=f"sqlite:///{tmp_path / 's.sqlite3'}")
     assert len(study.trials) == 14
     states = Counter(trial.state.name for trial in study.trials)
-    assert set(states) <= {"COMPLETE", "PRUNED"}
+    assert states == {"COMPLETE": 3, "PRUNED": 11}  # the best are the complete ones
     assert study.best_trial.user_attrs["policy"] == str(found.best[0].policy)
     assert study.best_value == found.best[0].privacy.mean
     raced = [trial for trial in study.trials if trial.intermediate_values]
@@ -339,7 +349,17 @@ def test_fewer_qualified_than_asked_for_goes_on_sampling(scorer: Scorer, tmp_pat
     found = search(scorer, tmp_path / "s.sqlite3", Plan(policies=4, keep=3, redundancy=0.97, first_look=1))
     assert len(found.seen) > 4
     assert len(found.best) <= 3
-    assert all(one.accuracy.mean >= filtered.threshold - 0.2 for one in found.best)
+    passing = {
+        policy
+        for policy in random_policies(0, len(found.seen), channels=1)
+        if filtered.passes(_all_batches(scorer, policy))
+    }
+    assert {one.policy for one in found.best} <= passing
+
+
+def _all_batches(scorer: Scorer, policy: Policy) -> Entry:
+    found = scorer.accuracy(policy)
+    return Entry(accuracy=found.values, rows=(10,) * found.n)
 
 
 class Blind(nn.Module):
@@ -433,6 +453,45 @@ def test_ranking_scores_every_operation_in_full(scorer: Scorer, tmp_path: Path) 
     for policy, scores in ranked.items():
         assert scores.privacy.values == pytest.approx(replace(scorer, images=2).privacy(policy).values)
     assert rank(replace(scorer, images=2), tmp_path / "s.sqlite3", policies, workers=2) == ranked
+
+
+def test_ranking_takes_untransformed_images_too(scorer: Scorer, tmp_path: Path) -> None:
+    plain = Policy.parse("identity")
+    small = replace(scorer, images=2)
+    assert rank(small, tmp_path / "s.sqlite3", [plain])[plain].privacy.n == 2
+    assert rank(small, tmp_path / "s.sqlite3", [plain])[plain].privacy.n == 2  # read again
+    assert [t.state.name for t in trials(tmp_path / "s.sqlite3")] == ["COMPLETE"]
+
+
+def test_a_score_of_ones_own_that_takes_no_gradients(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in docs/search.md."""
+    from gradveil.scores import SCORES, PrivacyScore
+
+    def brightness(network: object, images: torch.Tensor, labels: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        return images.mean((1, 2, 3))
+
+    monkeypatch.setitem(SCORES, "brightness", lambda definition: PrivacyScore(brightness, evaluations=0))
+    found = search(replace(scorer, score="brightness"), None, PLAN)
+    darkest = found.best[0].policy
+    indices = scorer.order[-4:]
+    images = darkest(scorer.held_out.images[indices], seed=0, indices=indices)
+    assert found.best[0].privacy.mean == pytest.approx(float(images.float().mean()) / 255, abs=1e-5)
+
+
+def test_policies_of_an_earlier_search_do_not_stay(whole: SearchResult, tmp_path: Path) -> None:
+    from gradveil.transforms import Provenance
+
+    for result in (whole, replace(whole, best=whole.best[1:])):
+        result.save_policies(tmp_path, Provenance(dataset="d", model="m", seed=0))
+    assert len(list(tmp_path.glob("[0-9]*.json"))) == 2
+
+
+def test_searches_with_one_and_two_objectives_live_side_by_side(scorer: Scorer, tmp_path: Path) -> None:
+    plan = Plan(policies=2, keep=1, redundancy=1e6, first_look=1, fresh=1)
+    search(scorer, tmp_path / "s.sqlite3", plan)
+    search(scorer, tmp_path / "s.sqlite3", replace(plan, sampler="nsga2"))
+    search(scorer, tmp_path / "s.sqlite3", plan)
+    assert all(len(trial.values or [0]) == 1 for trial in trials(tmp_path / "s.sqlite3"))
 
 
 def test_hybrid_members_share_no_function() -> None:
