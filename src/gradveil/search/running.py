@@ -134,7 +134,8 @@ class _Search:
     def explore(self) -> list[Policy]:
         """The accuracy filter and a first look for every policy that is drawn; gives those that pass."""
         sampler = sampler_named(self.plan.sampler, self.scorer.seed, self.scorer.held_out.image_shape[0])
-        look = self.seeing(min(self.plan.first_look, self.racing))
+        images = min(self.plan.first_look, self.racing)
+        look = Goal(quick=images) if self.quick_images else Goal(full=images)
         qualified: list[Policy] = []
         while count := self.still_to_draw(len(qualified)):
             drawn = sampler.propose(count)
@@ -155,10 +156,6 @@ class _Search:
         if drawn < asked:
             return asked - drawn
         return self.plan.keep - qualified if qualified < self.plan.keep and drawn < MOST_DRAWS * asked else 0
-
-    def seeing(self, images: int) -> Goal:
-        """So many images: quickly at first, then all of them in full."""
-        return Goal(quick=images) if images <= self.quick_images else Goal(quick=self.quick_images, full=images)
 
     def race(self, contenders: list[Policy]) -> list[Policy]:
         """Rounds of twice as many images until the places are taken, or gradients or images run out; best first."""
@@ -185,10 +182,12 @@ class _Search:
                 raise GradveilError("no contender has a finite score on all images")
 
     def next_goal(self, goal: Goal) -> Goal:
-        seen = max(goal.quick, goal.full)
-        if not goal.full and seen >= self.quick_images:
-            return replace(goal, full=seen)  # the same images, in full
-        return self.seeing(min(2 * seen, self.racing))
+        """Twice as many images, quickly at first; then the same images in full, then twice as many of those."""
+        if goal.full:
+            return replace(goal, full=min(2 * goal.full, self.racing))
+        if goal.quick < self.quick_images:
+            return replace(goal, quick=min(2 * goal.quick, self.quick_images))
+        return replace(goal, full=goal.quick)
 
     def narrow(self, contenders: list[Policy], goal: Goal, following: Goal) -> list[Policy]:
         """As many of the best as a round should cost, and some more than there are places."""
