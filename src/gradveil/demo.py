@@ -70,7 +70,7 @@ def run_demo(
     trained, _ = load_model(semi.weights)
     fresh = build(SEARCHED_MODEL, shape, classes, seed=seed, mean=mean, std=std)
 
-    say(f"2/4 scoring {size.policies} random policies on {size.score_images} images each")
+    say(f"2/4 a race between {size.policies} random policies on up to {size.score_images} images each")
     scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=4, batch_size=25, seed=seed)
     plan = Plan(policies=size.policies, keep=5, fresh=size.score_images // 2)
     found = search(scorer, folder / "study.sqlite3", plan, workers=workers, progress=progress)
