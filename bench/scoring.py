@@ -51,7 +51,8 @@ def _rows(model: str, turns: int) -> list[dict[str, object]]:
     more = spread_ratio()
     settings = (
         f"28x28 images, one thread, S_pri of {POLICY} on {ours.n} images by both, against the printed definition at "
-        f"{len(DEFINITIONS['paper'].points)} points; ours times {more:.3f}, the images it needs more for the same standard error"
+        f"{len(DEFINITIONS['paper'].points)} points; ours times {more:.3f}, "
+        "the share of images it needs for the same standard error"
     )
     ratio = theirs.evaluations / ours.evaluations / more
     count = {

@@ -32,8 +32,6 @@ def run_jobs(
     """
     if workers < 1:
         raise GradveilError(f"workers must be at least 1, got {workers}")
-    if backend == "threading":
-        raise GradveilError("jobs cannot share one process, got the backend 'threading'; loky would do")
     calls = (joblib.delayed(_on_one_thread)(work, job) for job in jobs)
     with _backend(backend), _alive():
         if workers == 1:
@@ -62,8 +60,16 @@ def _gives_results_one_by_one() -> bool:
     return True
 
 
+def check_backend(name: str) -> None:
+    """Refuse a backend that cannot run jobs, before anything is computed for it."""
+    with _backend(name):
+        pass
+
+
 @contextmanager
 def _backend(name: str) -> Iterator[None]:
+    if name == "threading":
+        raise GradveilError("jobs cannot share one process, got the backend 'threading'; loky would do")
     if name == "ray":
         try:
             from ray.util.joblib import register_ray

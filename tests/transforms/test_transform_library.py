@@ -173,3 +173,16 @@ def test_own_name_may_be_registered_again() -> None:
     register("mine", lambda images, magnitude: ~images)
     black = torch.zeros(1, 1, 2, 2, dtype=torch.uint8)
     assert operation("mine", 0).apply(black).min() == 255
+
+
+@pytest.mark.parametrize("operation", LIBRARY, ids=repr)
+def test_operations_run_where_training_asks_for_deterministic_algorithms(operation: Operation) -> None:
+    images = torch.randint(0, 256, (9, 3, 17, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    signs = torch.tensor([1, -1] * 4 + [1])
+    expected = operation.apply(images, signs)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.equal(operation.apply(images, signs), expected)
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -12,7 +12,7 @@ from gradveil.cli.score import (
     DefinitionOption,
     ImagesOption,
     ScoreOption,
-    make_folder,
+    check_folder,
     make_scorer,
     say_how_gradients_were_had,
 )
@@ -59,7 +59,7 @@ def operations(
     )
     plain = Policy.parse("identity")
     alone = single_operations(scorer.held_out.image_shape[0])
-    make_folder(out)
+    check_folder(out)
     ranked = rank(scorer, out / "study.sqlite3", [plain, *alone], workers=workers, progress=bar)
     say_how_gradients_were_had(scorer)
     if plain not in ranked:

@@ -1,5 +1,6 @@
 """`gradveil score`: the published scores of one policy."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,14 +66,13 @@ def make_scorer(
     return scorer, network
 
 
-def make_folder(folder: Path) -> None:
-    """Make `folder`, before anything is computed that would have to go there."""
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, before anything is computed that would have to go there."""
     from gradveil.errors import GradveilError
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GradveilError(f"cannot write to {folder}: {error.strerror}; another --out would do") from error
+    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise GradveilError(f"cannot write to {folder}: {nearest} is no folder to write to; another --out would do")
 
 
 def say_how_gradients_were_had(scorer: "Scorer") -> None:

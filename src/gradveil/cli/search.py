@@ -8,7 +8,7 @@ import typer
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import ModelOption, WeightsOption
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
-from gradveil.cli.score import DefinitionOption, ScoreOption, make_folder, make_scorer, say_how_gradients_were_had
+from gradveil.cli.score import DefinitionOption, ScoreOption, check_folder, make_scorer, say_how_gradients_were_had
 
 if TYPE_CHECKING:
     from gradveil.search import Candidate
@@ -76,7 +76,7 @@ def search(
         definition=definition,
         score=score,
     )
-    make_folder(out)
+    check_folder(out)
     place = storage if storage is not None else out / "study.sqlite3"
     found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
     say_how_gradients_were_had(scorer)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from optuna.trial import TrialState
 
-from gradveil.parallel import LOCAL, run_jobs
+from gradveil.parallel import LOCAL, check_backend, run_jobs
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, Scorer, Scores
 from gradveil.search.accuracy_filter import AccuracyFilter
@@ -39,6 +39,7 @@ def rank(
     progress: Progress = silent,
 ) -> dict[Policy, Scores]:
     """Both scores of every policy that has finite ones, most private first; killed and started again, it goes on."""
+    check_backend(backend)
     ledger = Ledger(storage, fingerprint(scorer))
     everybody = AccuracyFilter.of(scorer, sys.float_info.max)
     goal = Goal(full=scorer.images, all_batches=True)

@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from gradveil.errors import GradveilError
 from gradveil.names import lookup
-from gradveil.parallel import one_thread, run_jobs
+from gradveil.parallel import LOCAL, check_backend, one_thread, run_jobs
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, NotFinite, Scorer
 from gradveil.search.accuracy_filter import AccuracyFilter
@@ -76,7 +76,7 @@ def search(
     plan: Plan | None = None,
     *,
     workers: int = 1,
-    backend: str = "loky",
+    backend: str = LOCAL,
     progress: Progress = silent,
     say: Say = lambda text: None,
 ) -> SearchResult:
@@ -87,6 +87,7 @@ def search(
     alone, not on workers, interruptions, or what else the study holds.
     """
     plan = plan or Plan()
+    check_backend(backend)
     objectives = ("minimize", "maximize") if plan.sampler == "nsga2" else ("minimize",)
     ledger = Ledger(storage, fingerprint(scorer), objectives=objectives)
     with one_thread():  # as the workers: the last digits must not depend on the number of threads

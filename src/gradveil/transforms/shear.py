@@ -86,7 +86,8 @@ def _shear(images: Tensor, runs: Runs, slant: _Slant, out: Tensor) -> None:
         around = plane * taps.shape[1] + pixel + apart * np.arange(4)[:, None]
         between = taps.take(torch.from_numpy(around).to(taps.device)).cpu().numpy().astype(np.float64)
         exact = (np.floor(_polynomial(between, slant.fraction[signs, pixel])) + _BASE).astype(np.int16)
-        levels.put_(torch.from_numpy(places).to(taps.device), torch.from_numpy(exact).to(taps.device))
+        # Not put_, which torch refuses where training asks for deterministic algorithms.
+        levels.view(-1)[torch.from_numpy(places).to(taps.device)] = torch.from_numpy(exact).to(taps.device)
     levels.clamp_(_BASE, _BASE + 255)  # conversion to a byte takes the base away, a multiple of 256
     out.view(-1, height, width).copy_(levels.as_strided((len(planes), height, width), (length, slant.pitch, 1)))
 
