@@ -341,6 +341,19 @@ def test_another_search_in_the_same_place_is_refused(scorer: Scorer, tmp_path: P
     assert "secret" not in str(refused.value)
 
 
+def test_a_storage_that_fails_in_mid_search_is_one_line(
+    scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    def gone(*_: object, **__: object) -> int:
+        raise OperationalError("insert", {}, Exception("disk gone"))
+
+    monkeypatch.setattr("optuna.storages._cached_storage._CachedStorage.create_new_trial", gone)
+    with pytest.raises(GradveilError, match="storage failed"):
+        search(scorer, tmp_path / "s.sqlite3", PLAN)
+
+
 def test_a_filter_nobody_passes_is_said(scorer: Scorer, tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match="none of 20 policies qualifies: a larger redundancy"):
         search(scorer, tmp_path / "s.sqlite3", Plan(policies=2, keep=1, redundancy=1e-9))

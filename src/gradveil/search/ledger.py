@@ -8,13 +8,15 @@ import hashlib
 import json
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec
 
 import optuna
-from optuna.exceptions import OptunaError, UpdateFinishedTrialError
+from optuna.exceptions import OptunaError, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage, get_storage
 from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import SQLAlchemyError
@@ -26,6 +28,7 @@ from gradveil.store import content_hash
 from gradveil.transforms import Policy
 
 STUDY = "gradveil-search"
+Arguments = ParamSpec("Arguments")
 _SCORES = "scores"
 _READ_AGAIN = 10.0  # seconds between looks at what other machines have done
 
@@ -62,6 +65,21 @@ class Entry:
         )
 
 
+def _reachable(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """A storage that fails in the middle of a search is one line; what it holds is safe."""
+
+    @wraps(method)
+    def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
+        try:
+            method(*arguments, **options)
+        except (SQLAlchemyError, StorageInternalError) as error:
+            raise GradveilError(
+                f"the study's storage failed ({type(error).__name__}); start again when it can be reached to go on"
+            ) from error
+
+    return guarded
+
+
 class Ledger:
     """The entries of a search in the Optuna storage at `place`: a file for SQLite, any storage URL, or None for memory."""
 
@@ -76,6 +94,7 @@ class Ledger:
         self._closed: set[str] = set()
         self.read()
 
+    @_reachable
     def read(self) -> None:
         """Take in what the storage holds."""
         for trial in self._storage.get_all_trials(self._study, deepcopy=False):
@@ -98,6 +117,7 @@ class Ledger:
             self.read()
         return self[policy]
 
+    @_reachable
     def write(self, policy: Policy, entry: Entry) -> None:
         """Keep `entry`, which knows more than what was known of the policy."""
         name = str(policy)
@@ -123,6 +143,7 @@ class Ledger:
             # For Optuna's own plots: how the mean moves as images come in. It keeps no such steps for several objectives.
             self._storage.set_trial_intermediate_value(self._trials[name], len(raced), statistics.fmean(raced))
 
+    @_reachable
     def close(self, policy: Policy, values: tuple[float, ...] | None, state: TrialState) -> None:
         """End the policy's trial, for whoever reads the study with Optuna's own tools."""
         name = str(policy)
