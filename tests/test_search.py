@@ -70,6 +70,11 @@ def test_best_come_first_with_intervals_from_fresh_images(whole: SearchResult, s
         assert candidate.interval[0] < candidate.privacy.mean < candidate.interval[1]
         assert candidate.accuracy.n == 3
     assert whole.scored + whole.discarded == 14
+    # Of fourteen random policies some pair shares no function, if not among the best three.
+    used = [{str(op) for op in member} for member in whole.hybrid.canonical(3)]
+    assert len(used) == 2
+    assert not used[0] & used[1]
+    assert whole.hybrid.members[0] == whole.best[0].policy.members[0]
     assert max(entry.images for entry in whole.rounds) <= 12
 
 

@@ -300,7 +300,7 @@ class _Search:
                 )
                 for policy in best
             ),
-            hybrid=disjoint_hybrid(best),
+            hybrid=disjoint_hybrid([*best, *self.runners_up(best)]),
             settled=not others,
             contenders=tuple(others),
             front=front({one.policy: (one.privacy, one.accuracy) for one in seen if one.privacy is not None}),
@@ -311,6 +311,11 @@ class _Search:
             confidence=confidence,
             accuracy_threshold=self.filter.threshold,
         )
+
+    def runners_up(self, best: Sequence[Policy]) -> list[Policy]:
+        """Who stayed longest in the race comes first: the best often share a function, and a hybrid needs a partner."""
+        others = [policy for policy in self.sound(list(self.goals)) if policy not in best]
+        return sorted(others, key=lambda p: (-len(self.used(p).full), -self.raced(p).n, self.raced(p).mean, str(p)))
 
     def seen(self, policy: Policy) -> Seen:
         accuracy = self.accuracy(policy).mean
