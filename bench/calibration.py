@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gradveil.datasets import channel_statistics, load
+from gradveil.datasets import load
 from gradveil.files import write_json
-from gradveil.models import build
+from gradveil.models import untrained
 from gradveil.parallel import run_jobs
 from gradveil.progress import bar
 from gradveil.scores import Scorer
@@ -24,8 +24,7 @@ BATCHES, BATCH_SIZE = 4, 25
 def make_scorer(name: str, model: str, classes: int, batch_size: int, data_dir: Path | None) -> Scorer:
     """A scorer for S_acc alone; the number of classes is the network's, which is all that S_acc sees of it."""
     dataset = load(name, data_dir=data_dir)
-    mean, std = channel_statistics(dataset.train.images)
-    network = build(model, dataset.train.image_shape, classes, mean=mean, std=std).eval()
+    network = untrained(model, dataset, classes=classes).eval()
     return Scorer(network, network, dataset.test, images=1, batches=BATCHES, batch_size=batch_size)
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gradveil.datasets import channel_statistics, load
+from gradveil.datasets import load
 from gradveil.files import writing
-from gradveil.models import build
+from gradveil.models import untrained
 from gradveil.models.weights import load_model
 from gradveil.parallel import run_jobs
 from gradveil.progress import bar
@@ -45,11 +45,10 @@ def semi_trained() -> Path:
 def make_scorer(weights: Path | None) -> Scorer:
     """The scorer of the search that is judged; without weights good for S_acc alone."""
     dataset = load(DATASET, seed=SEED)
-    mean, std = channel_statistics(dataset.train.images)
-    untrained = build(MODEL, dataset.train.image_shape, len(dataset.train.classes), seed=SEED, mean=mean, std=std)
+    fresh = untrained(MODEL, dataset, seed=SEED)
     return Scorer(
-        untrained if weights is None else load_model(weights)[0],
-        untrained,
+        fresh if weights is None else load_model(weights)[0],
+        fresh,
         dataset.test,
         images=IMAGES,
         batches=BATCHES,

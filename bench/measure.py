@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -27,6 +27,22 @@ class Comparison:
             "unit": unit,
             "settings": settings,
         }
+
+
+def row_of_ratios(
+    name: str, ratios: Sequence[float], settings: str, *, ours: float, baseline: float, unit: str
+) -> dict[str, object]:
+    """A row of runs/bench.json for figures that are not seconds."""
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [*ratios] * 3
+    return {
+        "name": name,
+        "value": middle,
+        "quartiles": (low, high),
+        "ours": ours,
+        "baseline": baseline,
+        "unit": unit,
+        "settings": settings,
+    }
 
 
 def side_by_side(

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gradveil import metrics
-from gradveil.datasets import channel_statistics, load
+from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.files import write_json
 from gradveil.leakage import measure
-from gradveil.models import build
+from gradveil.models import untrained
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, bar
 from gradveil.records import UNDEFENDED, Record, Scenario
@@ -73,9 +73,7 @@ class Settings:
         return [Policy.parse("identity"), *random_policies(self.seed, self.policies, channels=1)]
 
     def network(self) -> nn.Module:
-        train = dataset().train
-        mean, std = channel_statistics(train.images)
-        return build(self.model, train.image_shape, 10, seed=self.seed, mean=mean, std=std).eval()
+        return untrained(self.model, dataset(), seed=self.seed).eval()
 
 
 @cache

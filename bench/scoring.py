@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 
 from bench.exhaustive import truth
-from bench.measure import side_by_side
-from gradveil.datasets import channel_statistics, load
-from gradveil.models import build
+from bench.measure import row_of_ratios, side_by_side
+from gradveil.datasets import load
+from gradveil.models import untrained
 from gradveil.parallel import one_thread
 from gradveil.scores import Scorer, reference
 from gradveil.scores.definitions import DEFINITIONS
@@ -31,8 +31,7 @@ def run(turns: int = 5) -> list[dict[str, object]]:
 
 def make_scorer(model: str, images: int) -> Scorer:
     dataset = load("fashion-mnist-tenth")
-    mean, std = channel_statistics(dataset.train.images)
-    network = build(model, dataset.train.image_shape, 10, mean=mean, std=std).eval()
+    network = untrained(model, dataset).eval()
     # More images than the test part has: the training part's, behind those kept for attacks.
     many = ImageSet(dataset.train.images[:1100], dataset.train.labels[:1100], dataset.train.classes)
     return Scorer(network, network, many, images=images)
@@ -55,15 +54,14 @@ def _rows(model: str, turns: int) -> list[dict[str, object]]:
         "the share of images it needs for the same standard error"
     )
     ratio = theirs.evaluations / ours.evaluations / more
-    count = {
-        "name": f"gradients to score a policy on {model}",
-        "value": ratio,
-        "quartiles": [ratio, ratio],
-        "ours": ours.evaluations * more,
-        "baseline": theirs.evaluations,
-        "unit": "gradients",
-        "settings": settings,
-    }
+    count = row_of_ratios(
+        f"gradients to score a policy on {model}",
+        [ratio],
+        settings,
+        ours=ours.evaluations * more,
+        baseline=theirs.evaluations,
+        unit="gradients",
+    )
     scaled = replace(
         compared,
         ours=compared.ours * more,
@@ -85,15 +83,14 @@ def memory_row() -> dict[str, object]:
     for images in (MEMORY_IMAGES, 10):
         command = [sys.executable, "-m", "bench.scoring", str(images)]
         peaks.append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-    return {
-        "name": f"memory for S_pri of resnet20-4 on {MEMORY_IMAGES:,} images, against 2 GB",
-        "value": 2000 / peaks[0],
-        "quartiles": [2000 / peaks[0]] * 2,
-        "ours": peaks[0],
-        "baseline": 2000,
-        "unit": "MB",
-        "settings": f"28x28 images, one thread, whole process with torch loaded; on 10 images it takes {peaks[1]:.0f} MB",
-    }
+    return row_of_ratios(
+        f"memory for S_pri of resnet20-4 on {MEMORY_IMAGES:,} images, against 2 GB",
+        [2000 / peaks[0]],
+        f"28x28 images, one thread, whole process with torch loaded; on 10 images it takes {peaks[1]:.0f} MB",
+        ours=peaks[0],
+        baseline=2000,
+        unit="MB",
+    )
 
 
 if __name__ == "__main__":

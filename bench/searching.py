@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.exhaustive import BATCH_SIZE, IMAGES, Truth, make_scorer, truth
+from bench.measure import row_of_ratios
 from gradveil.progress import Progress, bar
 from gradveil.scores import Estimate, Scorer
 from gradveil.scores.reference import algorithm_1
@@ -162,16 +163,7 @@ def _rule(known: Truth) -> dict[str, object]:
 def _row(
     name: str, ratios: NDArray[np.float64], ours: float, baseline: float, unit: str, settings: str
 ) -> dict[str, object]:
-    low, middle, high = np.percentile(ratios, [25, 50, 75])
-    return {
-        "name": name,
-        "value": float(middle),
-        "quartiles": [float(low), float(high)],
-        "ours": ours,
-        "baseline": baseline,
-        "unit": unit,
-        "settings": settings,
-    }
+    return row_of_ratios(name, ratios.tolist(), settings, ours=ours, baseline=baseline, unit=unit)
 
 
 def _list(numbers: list[float]) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradveil.datasets import channel_statistics, load
+from gradveil.datasets import load
 from gradveil.leakage import measure
-from gradveil.models import build
+from gradveil.models import untrained
 from gradveil.models.weights import load_model
 from gradveil.progress import Progress, silent
 from gradveil.records import UNDEFENDED, Record, Scenario
@@ -55,8 +55,6 @@ def run_demo(
     """Search a policy and attack two networks with and without it; everything finished before is reused."""
     size = size or Size()
     dataset = load(DATASET, seed=seed)
-    shape, classes = dataset.train.image_shape, len(dataset.train.classes)
-    mean, std = channel_statistics(dataset.train.images)
 
     say(
         f"1/4 training {SEARCHED_MODEL} on a tenth of {DATASET} for {size.epochs} epochs: the model the search looks at"
@@ -68,7 +66,7 @@ def run_demo(
     recipe = Recipe(epochs=size.epochs, batch_size=16, lr=0.02)
     semi = train(tenth, SEARCHED_MODEL, folder / "semi", recipe=recipe, seed=seed, progress=progress)
     trained, _ = load_model(semi.weights)
-    fresh = build(SEARCHED_MODEL, shape, classes, seed=seed, mean=mean, std=std)
+    fresh = untrained(SEARCHED_MODEL, dataset, seed=seed)
 
     say(f"2/4 a race between {size.policies} random policies on up to {size.score_images} images each")
     scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=4, batch_size=25, seed=seed)
@@ -77,7 +75,7 @@ def run_demo(
     policy = str(found.best[0].policy)
 
     records: list[Record] = []
-    lenet = build("lenet", shape, classes, seed=seed, mean=mean, std=std)
+    lenet = untrained("lenet", dataset, seed=seed)
     plans = [
         ("3/4", "lenet", lenet, "dlg", None, size.dlg_images),
         ("4/4", SEARCHED_MODEL, fresh, "adam+cosine", size.iterations, size.images),

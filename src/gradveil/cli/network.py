@@ -33,11 +33,12 @@ class Network:
 def open_network(model: str | None, weights: Path | None, dataset: "Dataset", seed: int) -> Network:
     """The model in `weights`, else a fresh one called `model`; either must fit the dataset."""
     from gradveil.errors import GradveilError
+    from gradveil.models import untrained
     from gradveil.models.weights import load_model
 
     if weights is None:
         name = model or DEFAULT_MODEL
-        return Network(untrained(name, dataset, seed), name, "untrained")
+        return Network(untrained(name, dataset, seed=seed), name, "untrained")
     module, card = load_model(weights, model=model)
     expected = (dataset.train.image_shape, len(dataset.train.classes))
     if (card.image_shape, len(card.classes)) != expected:
@@ -46,12 +47,3 @@ def open_network(model: str | None, weights: Path | None, dataset: "Dataset", se
             f"{dataset.name} has {expected[0]} in {expected[1]}"
         )
     return Network(module, card.model, f"trained for {card.epochs:g} epochs")
-
-
-def untrained(name: str, dataset: "Dataset", seed: int) -> "nn.Module":
-    """A fresh model for the dataset, normalised with the statistics of its training images."""
-    from gradveil.datasets import channel_statistics
-    from gradveil.models import build
-
-    mean, std = channel_statistics(dataset.train.images)
-    return build(name, dataset.train.image_shape, len(dataset.train.classes), seed=seed, mean=mean, std=std)

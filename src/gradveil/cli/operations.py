@@ -15,6 +15,7 @@ from gradveil.cli.score import (
     check_folder,
     make_scorer,
     say_how_gradients_were_had,
+    setting,
 )
 
 
@@ -69,12 +70,7 @@ def operations(
     chart = out / "operations.png"
     plot_operations(chart, {labels[policy]: found.privacy for policy, found in ranked.items()}, baseline=baseline)
     summary = {
-        "model": network.name,
-        "stage": network.stage,
-        "dataset": dataset,
-        "definition": definition,
-        "score": score,
-        "seed": seed,
+        **setting(network, dataset, definition, score, seed),
         "untransformed": baseline.summary(),
         "operations": [
             {"operation": str(policy), "name": policy.names(), **found.summary()} for policy, found in ranked.items()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.network import ModelOption, Network, WeightsOption, open_network, untrained
+from gradveil.cli.network import ModelOption, Network, WeightsOption, open_network
 from gradveil.cli.output import JsonOption, SeedOption, emit, say
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def make_scorer(
 ) -> "tuple[Scorer, Network]":
     """The scorer that the options ask for, and the network that S_pri looks at."""
     from gradveil import datasets
+    from gradveil.models import untrained
     from gradveil.scores import KEPT_FOR_ATTACKS, Scorer
     from gradveil.scores.privacy import POINTS
 
@@ -53,7 +54,7 @@ def make_scorer(
         )
     scorer = Scorer(
         network.module,
-        untrained(network.name, loaded, seed),
+        untrained(network.name, loaded, seed=seed),
         loaded.test,
         images=images if images is not None else max(1, min(MOST_IMAGES, len(loaded.test) - KEPT_FOR_ATTACKS)),
         batches=batches,
@@ -73,6 +74,18 @@ def check_folder(folder: Path) -> None:
     nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise GradveilError(f"cannot write to {folder}: {nearest} is no folder to write to; another --out would do")
+
+
+def setting(network: Network, dataset: str, definition: str, score: str, seed: int) -> dict[str, object]:
+    """What a score depends on, for JSON."""
+    return {
+        "model": network.name,
+        "stage": network.stage,
+        "dataset": dataset,
+        "definition": definition,
+        "score": score,
+        "seed": seed,
+    }
 
 
 def say_how_gradients_were_had(scorer: "Scorer") -> None:
@@ -137,11 +150,7 @@ def score(
         emit(
             {
                 "policy": str(chosen),
-                "model": network.name,
-                "stage": network.stage,
-                "definition": definition,
-                "score": score,
-                "seed": seed,
+                **setting(network, dataset, definition, score, seed),
                 "batched": scorer.network.batched,
                 **scores.summary(),
             }

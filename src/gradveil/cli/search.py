@@ -8,7 +8,14 @@ import typer
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import ModelOption, WeightsOption
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
-from gradveil.cli.score import DefinitionOption, ScoreOption, check_folder, make_scorer, say_how_gradients_were_had
+from gradveil.cli.score import (
+    DefinitionOption,
+    ScoreOption,
+    check_folder,
+    make_scorer,
+    say_how_gradients_were_had,
+    setting,
+)
 
 if TYPE_CHECKING:
     from gradveil.search import Candidate
@@ -80,14 +87,7 @@ def search(
     place = storage if storage is not None else out / "study.sqlite3"
     found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
     say_how_gradients_were_had(scorer)
-    summary = found.summary() | {
-        "model": network.name,
-        "stage": network.stage,
-        "dataset": dataset,
-        "definition": definition,
-        "score": score,
-        "seed": seed,
-    }
+    summary = found.summary() | setting(network, dataset, definition, score, seed)
     write_json(out / "search.json", summary)
     provenance = Provenance(dataset=dataset, model=f"{network.name}, {network.stage}", seed=seed)
     files = found.save_policies(out / "policies", provenance)

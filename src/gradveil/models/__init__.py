@@ -15,11 +15,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from gradveil.datasets import channel_statistics
 from gradveil.errors import GradveilError
 from gradveil.models.plain import MLP, ConvNet, LeNet
 from gradveil.models.resnet import BasicBlock, Bottleneck, ResNet
 from gradveil.names import unknown
 from gradveil.randomness import derive_seed
+from gradveil.types import Dataset
 
 ImageShape = tuple[int, int, int]
 # (image_shape, classes, width=...) -> logits network; `width` is whatever number the name ends in.
@@ -93,6 +95,13 @@ def build(
         )
     normalize = Normalize(mean or [0.5] * image_shape[0], std or [0.25] * image_shape[0])
     return nn.Sequential(OrderedDict(normalize=normalize, net=network))
+
+
+def untrained(name: str, dataset: Dataset, *, seed: int = 0, classes: int | None = None) -> nn.Module:
+    """A fresh model for the dataset, normalised with the statistics of its training images; `classes` if other than its own."""
+    mean, std = channel_statistics(dataset.train.images)
+    outputs = len(dataset.train.classes) if classes is None else classes
+    return build(name, dataset.train.image_shape, outputs, seed=seed, mean=mean, std=std)
 
 
 def normalization(model: nn.Module, channels: int) -> Normalize:

@@ -98,6 +98,7 @@ class GuidedSampler:
     channels: int
     _generation: int = 0
     _scores: dict[Policy, Told] = field(default_factory=dict)
+    _proposed: set[Policy] = field(default_factory=set)
     _waiting: list[tuple[optuna.Trial, Policy]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -117,9 +118,10 @@ class GuidedSampler:
             if same in self._scores:
                 self._tell(trial, self._scores[same])
                 continue
-            if any(same.members):
+            if any(same.members) and same not in self._proposed:
                 fresh.setdefault(same, policy)
             self._waiting.append((trial, same))
+        self._proposed |= fresh.keys()
         return list(fresh.values())
 
     def hear(self, scores: Mapping[Policy, Told]) -> None:

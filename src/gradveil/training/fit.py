@@ -20,10 +20,9 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import MultiStepLR
 from torchmetrics.classification import MulticlassAccuracy
 
-from gradveil.datasets import channel_statistics
 from gradveil.errors import GradveilError
 from gradveil.files import write_json, writing
-from gradveil.models import build
+from gradveil.models import untrained
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
 from gradveil.training.batches import plain_loader, training_loader
@@ -70,8 +69,7 @@ def train(
     """
     recipe = recipe or Recipe()
     classes = len(dataset.train.classes)
-    mean, std = channel_statistics(dataset.train.images)
-    network = build(model, dataset.train.image_shape, classes, seed=seed, mean=mean, std=std)
+    network = untrained(model, dataset, seed=seed)
     _claim(folder, dataset, model, recipe, policy, seed)
     card = ModelCard(
         model=model,
