@@ -1,23 +1,136 @@
-"""One participant's step: from private images to the gradient it shares."""
+"""One participant's work: from private images to what it shares.
+
+A client is differentiable: where the images (or soft labels) ask for gradients, what is shared can be differentiated by them.
+That is how an attacker tries a guess out.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from gradveil.errors import GradveilError
+from gradveil.randomness import generator
 from gradveil.types import Batch, Gradients
+
+# (model, batch) -> what is shared; the model is left as it was.
+Client = Callable[[nn.Module, Batch], Gradients]
 
 
 def share(model: nn.Module, batch: Batch) -> Gradients:
     """The gradient of the mean cross entropy of `batch`, by parameter name (FedSGD).
 
-    Batch norm works in whatever mode the model is in; the model itself is left as it was.
+    Batch norm works in whatever mode the model is in; its running statistics are not touched.
     """
     names, parameters = trainable(model)
-    loss = F.cross_entropy(model(batch.images), batch.labels)
-    return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+    with untouched_statistics(model):
+        loss = loss_of(model, batch)
+    found = torch.autograd.grad(loss, parameters, create_graph=_differentiable(batch))
+    return dict(zip(names, found, strict=True))
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Share what `epochs` passes of plain SGD over the batch change, in pieces of `batch_size`: (w - w after) / lr.
+
+    Divided by the rate, a single step is the gradient itself. `order` is a seed: with it every pass has an order of its own,
+    without it images come as they are given.
+    """
+
+    lr: float
+    batch_size: int
+    epochs: int = 1
+    order: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.epochs < 1 or not 0 < self.lr < 1000:
+            raise GradveilError(
+                f"local training needs a batch size and epochs of at least 1 and a rate above 0, got {self.batch_size}, "
+                f"{self.epochs} and {self.lr:g}"
+            )
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
+        names, start = trainable(model)
+        keep = _differentiable(batch)
+        weights = start if keep else tuple(weight.detach().requires_grad_() for weight in start)
+        with untouched_statistics(model):
+            for epoch in range(self.epochs):
+                for piece in self._order(len(batch.images), epoch).split(self.batch_size):
+                    chosen = Batch(batch.images[piece], batch.labels[piece])
+                    loss = loss_of(model, chosen, dict(zip(names, weights, strict=True)))
+                    steps = torch.autograd.grad(loss, weights, create_graph=keep)
+                    weights = tuple(w - self.lr * step for w, step in zip(weights, steps, strict=True))
+                    if not keep:
+                        weights = tuple(weight.detach().requires_grad_() for weight in weights)
+        changes = ((before - after) / self.lr for before, after in zip(start, weights, strict=True))
+        return {name: change if keep else change.detach() for name, change in zip(names, changes, strict=True)}
+
+    def steps(self, images: int) -> int:
+        """How many steps `images` images make."""
+        return self.epochs * -(-images // self.batch_size)
+
+    def as_given(self) -> "FedAvg":
+        """The same training as somebody imagines it who does not know the order."""
+        return replace(self, order=None)
+
+    def _order(self, images: int, epoch: int) -> Tensor:
+        if self.order is None:
+            return torch.arange(images)
+        return torch.randperm(images, generator=generator(self.order, "local order", epoch))
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The mean of what `users` share, each with an equal part of the batch: all that secure aggregation shows."""
+
+    users: int
+    client: Client = share
+
+    def __post_init__(self) -> None:
+        if self.users < 1:
+            raise GradveilError(f"an aggregate needs at least 1 user, got {self.users}")
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
+        if len(batch.images) % self.users:
+            raise GradveilError(f"{len(batch.images)} images cannot be split evenly among {self.users} users")
+        each = len(batch.images) // self.users
+        shared = [
+            self.client(model, Batch(images, labels))
+            for images, labels in zip(batch.images.split(each), batch.labels.split(each), strict=True)
+        ]
+        return {name: torch.stack([one[name] for one in shared]).mean(0) for name in shared[0]}
+
+
+def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:
+    """The mean cross entropy, with some of the model's parameters or buffers replaced."""
+    logits = functional_call(model, dict(replaced), (batch.images,)) if replaced else model(batch.images)
+    return F.cross_entropy(logits, batch.labels)
 
 
 def trainable(model: nn.Module) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
     """Names and tensors of the parameters whose gradients are shared, in the model's order."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     return tuple(name for name, _ in named), tuple(parameter for _, parameter in named)
+
+
+@contextmanager
+def untouched_statistics(model: nn.Module) -> Iterator[None]:
+    """Batch norm in training mode normalises by the batch as always, but does not remember it."""
+    tracking = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    for module in tracking:
+        # In evaluation mode the flag has no effect as long as there are running statistics.
+        module.track_running_stats = False
+    try:
+        yield
+    finally:
+        for module in tracking:
+            module.track_running_stats = True
+
+
+def _differentiable(batch: Batch) -> bool:
+    return batch.images.requires_grad or batch.labels.requires_grad

@@ -1,47 +1,50 @@
 """Rebuild images by searching for ones whose gradient is the shared one."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
+from torch.func import grad, vmap
 
-from gradveil.attacks.objectives import Objective
+from gradveil.attacks.evidence import Evidence
+from gradveil.attacks.labels import read_labels
+from gradveil.attacks.objectives import Objective, Weighing, factors
 from gradveil.attacks.optimizers import Optimizer
-from gradveil.attacks.priors import Prior
-from gradveil.client import trainable
+from gradveil.attacks.priors import GroupConsistency, Prior, Seen, consensus_of, looking_inside
+from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosines
+from gradveil.attacks.starts import STARTS
+from gradveil.client import loss_of, share, trainable, untouched_statistics
 from gradveil.errors import GradveilError
-from gradveil.models import ImageShape, normalization
+from gradveil.models import normalization
+from gradveil.names import lookup
 from gradveil.randomness import generator
-from gradveil.types import Gradients
+from gradveil.types import Batch, to_bytes
 
-# Called after every iteration; for progress bars.
+# Called after every iteration of a run; for progress bars.
 OnIteration = Callable[[], None]
+# Pictures (B, C, H, W) in [0, 1] -> what the participant would have made of them; differentiable, may draw at random.
+Simulation = Callable[[Tensor, torch.Generator], Tensor]
+# What the attacker knows of the labels: given, read off the gradient, or searched for together with the image.
+LabelKnowledge = Literal["known", "read", "joint"]
 
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """What an attack rebuilt: `images` float (B, C, H, W) in [0, 1], how well their gradient matches, and how the run went."""
-
-    images: Tensor
-    distance: float
-    iterations: int
-    restarts: int
-    # The objective over the iterations of the winning restart.
-    history: tuple[float, ...]
-    diverged: bool
+MOMENTS = 20  # of a run that its trace shows
+# Runs that share one batch. From four on a run's numbers do not depend on what runs beside it, not even in the last digit.
+FEWEST_TOGETHER, MOST_TOGETHER = 4, 8
 
 
 @dataclass(frozen=True)
 class Inversion:
-    """Minimise objective(gradient of the guess, shared gradient) + priors over the guess, from noise; labels are known.
+    """Minimise objective(gradient of the guess, shared gradient) + priors over the guess.
 
     The guess is optimised in the model's normalised units, the units in which learning rates and prior weights are
     published. `boxed` keeps it inside [0, 1] pixels. The best of up to `restarts` runs wins. A run whose distance, as a share
-    of the distance of an all-zero gradient, gets to `good_enough` ends the attack; a run that does not halve its distance in
-    `patience` iterations ends there, stuck.
+    of the distance of an all-zero gradient, gets to `good_enough` ends the attack; a run whose best distance `patience`
+    iterations do not bring below `progress` times what it was ends there, on a plateau. `weighings` say what of the gradient
+    counts, `simulate` what the participant does to its images first.
     """
 
     objective: Objective
@@ -50,110 +53,322 @@ class Inversion:
     iterations: int = 4800
     restarts: int = 1
     boxed: bool = True
+    start: str = "noise"
+    labels: LabelKnowledge = "known"
+    weighings: tuple[Weighing, ...] = ()
+    simulate: Simulation | None = None
     good_enough: float = 0.0
     patience: int | None = None
+    progress: float = 0.5
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.restarts < 1:
             raise GradveilError(
                 f"iterations and restarts must be at least 1, got {self.iterations} and {self.restarts}"
             )
+        lookup(STARTS, self.start, "start")
 
-    def __call__(
-        self,
-        model: nn.Module,
-        gradients: Gradients,
-        labels: Tensor,
-        image_shape: ImageShape,
-        *,
-        seed: int = 0,
-        on_iteration: OnIteration | None = None,
-    ) -> Reconstruction:
-        target = aligned(model, gradients)
-        # What a guess gets whose gradient is zero: to end above it is to know less than nothing.
-        nothing = float(self.objective([torch.zeros_like(tensor) for tensor in target], target))
-        best: Reconstruction | None = None
-        for restart in range(self.restarts):
-            run = self._run(model, target, labels, image_shape, restart, seed, nothing, on_iteration)
-            if best is None or (best.diverged, best.distance) > (run.diverged, run.distance):
-                best = run
-            if best.distance <= self.good_enough * nothing:
+    def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
+        """The best of the restarts."""
+        restarts = [Run.of(self, evidence, seed, restart) for restart in range(self.restarts)]
+        if self.grouped or (self.optimizer.elementwise and self.restarts >= FEWEST_TOGETHER):
+            return best_of(
+                [found for lot in _lots(restarts, self.grouped) for found in _minimise(self, lot, on_iteration)]
+            )
+        found: list[Reconstruction] = []
+        for run in restarts:
+            found += _minimise(self, [run], on_iteration)
+            if found[-1].ended == "matched":
                 break
-        assert best is not None
-        return best
+        return best_of(found)
 
-    def _run(
-        self,
-        model: nn.Module,
-        target: tuple[Tensor, ...],
-        labels: Tensor,
-        image_shape: ImageShape,
-        restart: int,
-        seed: int,
-        nothing: float,
-        on_iteration: OnIteration | None,
-    ) -> Reconstruction:
-        units = normalization(model, image_shape[0])
-        lowest, highest = units(torch.zeros_like(units.mean)), units(torch.ones_like(units.mean))
-        parameters = trainable(model)[1]
-        noise = torch.randn((len(labels), *image_shape), generator=generator(seed, "guess", restart))
-        guess = noise.to(labels.device).requires_grad_()
+    def together(
+        self, evidences: Sequence[Evidence], seeds: Sequence[int], *, on_iteration: OnIteration | None = None
+    ) -> list[Reconstruction]:
+        """Several attacks in one batched loop, on one model; a result does not depend on which others run beside it."""
+        if not self.optimizer.elementwise or self.grouped:
+            pairs = zip(evidences, seeds, strict=True)
+            return [self(evidence, seed=seed, on_iteration=on_iteration) for evidence, seed in pairs]
+        runs = [
+            Run.of(self, evidence, seed, restart)
+            for evidence, seed in zip(evidences, seeds, strict=True)
+            for restart in range(self.restarts)
+        ]
+        found = [one for lot in _lots(runs, whole=False) for one in _minimise(self, lot, on_iteration)]
+        return [best_of(found[at : at + self.restarts]) for at in range(0, len(found), self.restarts)]
 
-        def closure() -> Tensor:
-            loss = F.cross_entropy(model(guess * units.std + units.mean), labels)
-            gradient = torch.autograd.grad(loss, parameters, create_graph=True)
-            distance = self.objective(gradient, target)
-            total = distance + sum(prior(guess) for prior in self.priors)
-            (guess.grad,) = torch.autograd.grad(total, guess)
+    @property
+    def grouped(self) -> bool:
+        """Whether restarts look at each other."""
+        return any(isinstance(prior, GroupConsistency) for prior in self.priors)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One restart of an attack on one piece of evidence, before it begins."""
+
+    attack: Inversion
+    evidence: Evidence
+    guess: Tensor
+    labels: Tensor | None
+    # Logits of the labels where these are searched for.
+    soft: Tensor
+    chance: torch.Generator
+    restart: int
+
+    @classmethod
+    def of(cls, attack: Inversion, evidence: Evidence, seed: int, restart: int) -> "Run":
+        labels = evidence.labels
+        if labels is None and attack.labels != "joint":
+            labels = read_labels(evidence, seed=seed)
+        guess = STARTS[attack.start](evidence, labels, generator(seed, "guess", restart)).to(evidence.device)
+        rows = evidence.images if labels is None else 0
+        soft = torch.randn((rows, evidence.classes if rows else 0), generator=generator(seed, "labels", restart))
+        chance = generator(seed, "simulation", restart)
+        return cls(attack, evidence, guess, labels, soft.to(evidence.device), chance, restart)
+
+    @cached_property
+    def factors(self) -> list[Tensor] | None:
+        return factors(self.attack.weighings, self.evidence.named)
+
+    @cached_property
+    def target(self) -> tuple[Tensor, ...]:
+        return self.weighed(self.evidence.target)
+
+    def weighed(self, gradient: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """What of a gradient counts."""
+        if self.factors is None:
+            return tuple(gradient)
+        return tuple(factor * tensor for factor, tensor in zip(self.factors, gradient, strict=True))
+
+    @cached_property
+    def nothing(self) -> float:
+        """What a guess gets whose gradient is zero: to end above it is to know less than nothing."""
+        return float(self.attack.objective([torch.zeros_like(tensor) for tensor in self.target], self.target))
+
+    def label_of(self, soft: Tensor) -> Tensor:
+        """What the guess's loss is computed with: labels, or probabilities where they are searched for."""
+        return soft.softmax(1) if self.labels is None else self.labels
+
+
+def best_of(found: Sequence[Reconstruction]) -> Reconstruction:
+    """The one that matches best; a run that diverged only when all did."""
+    return min(found, key=lambda one: (one.diverged, one.distance))
+
+
+def _lots(runs: list[Run], whole: bool) -> list[list[Run]]:
+    """The runs in parts of like size that share a batch; `whole` keeps them in one."""
+    count = 1 if whole else -(-len(runs) // MOST_TOGETHER)
+    bounds = [len(runs) * part // count for part in range(count + 1)]
+    return [runs[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
+
+
+class _State:
+    """The runs of one loop: what moves, and what has been seen."""
+
+    def __init__(self, attack: Inversion, runs: list[Run]) -> None:
+        self.attack, self.runs = attack, runs
+        self.model = runs[0].evidence.model
+        self.units = normalization(self.model, runs[0].evidence.image_shape[0])
+        self.guess = torch.stack([run.guess for run in runs]).requires_grad_()
+        self.soft = torch.stack([run.soft for run in runs]).requires_grad_()
+        self.distances: list[float] = []
+
+    @property
+    def free(self) -> list[Tensor]:
+        return [self.guess, self.soft] if self.soft.numel() else [self.guess]
+
+    def pixels(self, guess: Tensor) -> Tensor:
+        made: Tensor = guess * self.units.std + self.units.mean
+        return made
+
+    def closure(self) -> Tensor:
+        """Distances of all runs, and the gradient of everything that is free."""
+        total, self.distances = self._batched() if self._shares_a_batch else self._one_by_one()
+        return total
+
+    @cached_property
+    def _shares_a_batch(self) -> bool:
+        plain = self.attack.simulate is None and not any(prior.looks_inside for prior in self.attack.priors)
+        return len(self.runs) >= FEWEST_TOGETHER and plain and all(run.evidence.client is share for run in self.runs)
+
+    def _one_by_one(self) -> tuple[Tensor, list[float]]:
+        consensus = consensus_of(self.guess)
+        total = self.guess.new_zeros(())
+        distances = []
+        for tensor in self.free:
+            tensor.grad = torch.zeros_like(tensor)
+        for number, run in enumerate(self.runs):
+            guess, soft = (tensor.detach()[number].requires_grad_() for tensor in (self.guess, self.soft))
+            loss, distance = self._loss(run, guess, soft, consensus)
+            found = torch.autograd.grad(loss, [guess, soft][: len(self.free)])
+            for tensor, slope in zip(self.free, found, strict=True):
+                assert tensor.grad is not None
+                tensor.grad[number] = slope
+            total += loss.detach()
             distances.append(distance.item())
-            return total.detach()
+        return total, distances
 
-        step = self.optimizer.start(guess, self.iterations)
-        history: list[float] = []
-        distances: list[float] = []
-        for _ in range(self.iterations):
-            step(closure)
-            if self.boxed:
-                with torch.no_grad():
-                    guess.clamp_(lowest, highest)
-            history.append(distances[-1])
+    def _loss(self, run: Run, guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
+        labels = run.label_of(soft)
+        seen = Seen(guess, labels, consensus)
+        pixels = self.pixels(guess)
+        if self.attack.simulate is not None:
+            pixels = self.attack.simulate(pixels, run.chance)
+        if any(prior.looks_inside for prior in self.attack.priors):
+            with looking_inside(self.model, seen):
+                shared = run.evidence.client(self.model, Batch(pixels, labels))
+        else:
+            shared = run.evidence.client(self.model, Batch(pixels, labels))
+        distance = self.attack.objective(run.weighed(tuple(shared.values())), run.target)
+        return distance + sum(prior(seen) for prior in self.attack.priors), distance
+
+    def _batched(self) -> tuple[Tensor, list[float]]:
+        with untouched_statistics(self.model):
+            losses, distances = self._vectorised(self.guess, self.soft, consensus_of(self.guess))
+        total = losses.sum()
+        found = torch.autograd.grad(total, self.free)
+        for tensor, slope in zip(self.free, found, strict=True):
+            tensor.grad = slope
+        return total.detach(), distances.tolist()
+
+    @cached_property
+    def _vectorised(self) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+        names, parameters = trainable(self.model)
+        weights = tuple(parameter.detach() for parameter in parameters)
+        targets = tuple(torch.stack(tensors) for tensors in zip(*(run.target for run in self.runs), strict=True))
+        # Without a weighing a factor of 1 stands for it.
+        ones = [torch.ones((), device=self.guess.device)] * len(names)
+        scales = tuple(
+            torch.stack(tensors) for tensors in zip(*(run.factors or ones for run in self.runs), strict=True)
+        )
+        weighed = bool(self.attack.weighings)
+        known = self.soft.numel() == 0
+        labels = torch.stack([run.labels if run.labels is not None else run.soft for run in self.runs])
+
+        def loss(parameters: tuple[Tensor, ...], images: Tensor, label: Tensor) -> Tensor:
+            return loss_of(self.model, Batch(images, label), dict(zip(names, parameters, strict=True)))
+
+        def one(
+            guess: Tensor, label: Tensor, target: tuple[Tensor, ...], scale: tuple[Tensor, ...], consensus: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            gradient = grad(loss)(weights, self.pixels(guess), label)
+            if weighed:
+                gradient = tuple(factor * tensor for factor, tensor in zip(scale, gradient, strict=True))
+            distance = self.attack.objective(gradient, target)
+            seen = Seen(guess, label, consensus)
+            return distance + sum(prior(seen) for prior in self.attack.priors), distance
+
+        def all_of_them(guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
+            vectorised = vmap(one, in_dims=(0, 0, 0, 0, None))
+            found: tuple[Tensor, Tensor] = vectorised(
+                guess, labels if known else soft.softmax(2), targets, scales, consensus
+            )
+            return found
+
+        return all_of_them
+
+    def similarity(self, number: int) -> Tensor:
+        """Per-parameter cosine of a run's gradient now."""
+        run = self.runs[number]
+        with torch.no_grad():
+            pixels = self.pixels(self.guess[number])
+            if self.attack.simulate is not None:
+                pixels = self.attack.simulate(pixels, run.chance)
+        shared = run.evidence.client(self.model, Batch(pixels, run.label_of(self.soft.detach()[number])))
+        return cosines(tuple(shared.values()), run.evidence.target)
+
+
+class _Watch:
+    """Follows one run of a loop: when it is over, and what it looked like on the way."""
+
+    def __init__(self, state: _State, number: int) -> None:
+        self.state, self.number, self.run = state, number, state.runs[number]
+        self.every = max(1, state.attack.iterations // MOMENTS)
+        self.history: list[float] = []
+        self.moments: list[tuple[int, Tensor, Tensor]] = []
+        self.guess: Tensor | None = None
+        self.ended: Ending | None = None
+        self.before = math.inf  # the best distance `patience` iterations ago
+        self.best: list[float] = []
+
+    def look(self) -> None:
+        """After an iteration."""
+        distance = self.state.distances[self.number]
+        self.history.append(distance)
+        self.best.append(min(distance, self.best[-1]) if self.best else distance)
+        if len(self.history) % self.every == 0:
+            self._remember()
+        attack = self.state.attack
+        if not math.isfinite(distance):
+            self._end("diverged")
+        elif distance <= attack.good_enough * self.run.nothing:
+            self._end("matched")
+        elif (
+            attack.patience is not None
+            and len(self.best) > attack.patience
+            and self.best[-1] > attack.progress * self.best[-1 - attack.patience]
+        ):
+            self._end("plateau")
+        elif len(self.history) == attack.iterations:
+            self._end("iterations")
+
+    def _end(self, how: Ending) -> None:
+        self.ended = how
+        self.guess = self.state.guess.detach()[self.number].clone()
+        self.soft = self.state.soft.detach()[self.number].clone()
+
+    def _remember(self) -> None:
+        pixels = self.state.pixels(self.state.guess.detach()[self.number])
+        picture = to_bytes(pixels.nan_to_num(0.5, 1.0, 0.0))
+        self.moments.append((len(self.history), self.state.similarity(self.number).detach().cpu(), picture.cpu()))
+
+    def reconstruction(self, distance: float) -> Reconstruction:
+        """What came of it; `distance` is that of the last guess, which the history does not hold yet."""
+        assert self.guess is not None
+        assert self.ended is not None
+        if not self.moments:
+            self._remember()
+        labels = self.run.labels if self.run.labels is not None else self.soft.argmax(1)
+        numbers, similarity, frames = zip(*self.moments, strict=True)
+        return Reconstruction(
+            # A run that blew up leaves no numbers; grey stands for them, `ended` says so.
+            images=self.state.pixels(self.guess).nan_to_num(0.5, 1.0, 0.0).clamp(0, 1),
+            labels=labels,
+            distance=distance,
+            iterations=len(self.history),
+            restarts=self.run.restart + 1,
+            ended=self.ended if distance < self.run.nothing else "diverged",
+            history=tuple(self.history),
+            trace=Trace(numbers, trainable(self.state.model)[0], torch.stack(similarity), torch.stack(frames)),
+        )
+
+
+def _minimise(attack: Inversion, runs: list[Run], on_iteration: OnIteration | None) -> list[Reconstruction]:
+    """All runs in one loop; fewer than share a batch are filled up with copies of the first."""
+    count = len(runs)
+    if count > 1 and not attack.grouped:
+        runs = runs + [runs[0]] * (FEWEST_TOGETHER - count)
+    state = _State(attack, runs)
+    units = state.units
+    lowest, highest = units(torch.zeros_like(units.mean)), units(torch.ones_like(units.mean))
+    step = attack.optimizer.start(state.free, attack.iterations)
+    watches = [_Watch(state, number) for number in range(count)]
+    while running := [watch for watch in watches if watch.ended is None]:
+        step(state.closure)
+        if attack.boxed:
+            with torch.no_grad():
+                state.guess.clamp_(lowest, highest)
+        for watch in running:
+            watch.look()
             if on_iteration is not None:
                 on_iteration()
-            if not math.isfinite(history[-1]) or history[-1] <= self.good_enough * nothing or self._stuck(history):
-                break
-        # The last step has not been evaluated yet.
-        closure()
-        pixels = guess.detach() * units.std + units.mean
-        return Reconstruction(
-            # A run that blew up leaves no numbers; grey stands for them, `diverged` says so.
-            images=pixels.nan_to_num(0.5, 1.0, 0.0).clamp(0, 1),
-            distance=distances[-1],
-            iterations=len(history),
-            restarts=restart + 1,
-            history=tuple(history),
-            diverged=not distances[-1] < nothing,
-        )
-
-    def _stuck(self, history: list[float]) -> bool:
-        if self.patience is None or len(history) <= self.patience:
-            return False
-        return min(history[-self.patience :]) > 0.5 * min(history[: -self.patience])
-
-
-def aligned(model: nn.Module, gradients: Gradients) -> tuple[Tensor, ...]:
-    """The shared tensors in the order of the model's parameters, refused when they cannot be that model's gradient."""
-    names, parameters = trainable(model)
-    if set(names) != set(gradients):
-        odd = sorted(set(names) ^ set(gradients))[0]
-        raise GradveilError(
-            f"gradient and model differ: {odd!r} is {'missing' if odd in names else 'unknown to the model'}"
-        )
-    for name, parameter in zip(names, parameters, strict=True):
-        shared = gradients[name]
-        if shared.shape != parameter.shape:
-            raise GradveilError(
-                f"gradient {name!r} is {tuple(shared.shape)}, the model's parameter {tuple(parameter.shape)}"
-            )
-        if not bool(torch.isfinite(shared).all()):
-            raise GradveilError(f"gradient {name!r} holds NaN or infinite values; a finite gradient would do")
-    return tuple(gradients[name] for name in names)
+    # The last steps have not been evaluated yet.
+    with torch.no_grad():
+        for watch in watches:
+            assert watch.guess is not None
+            state.guess[watch.number] = watch.guess
+            state.soft[watch.number] = watch.soft
+    state.closure()
+    return [watch.reconstruction(state.distances[watch.number]) for watch in watches]

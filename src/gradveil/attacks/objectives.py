@@ -1,12 +1,18 @@
 """How far two gradients are apart; an attack makes this small."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from gradveil.errors import GradveilError
+from gradveil.types import Gradients
+
 # (the guess's gradient, the shared gradient), one tensor per parameter -> scalar.
 Objective = Callable[[Sequence[Tensor], Sequence[Tensor]], Tensor]
+# The shared gradient -> a factor per tensor, or per entry, that both gradients are multiplied by before they are compared.
+Weighing = Callable[[Gradients], Gradients]
 
 
 def cosine_distance(guess: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
@@ -18,6 +24,69 @@ def cosine_distance(guess: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor
 def l2_distance(guess: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
     """Sum of squared differences (Zhu et al., 2019)."""
     return torch.stack([(a - b).square().sum() for a, b in zip(guess, target, strict=True)]).sum()
+
+
+def l1_distance(guess: Sequence[Tensor], target: Sequence[Tensor]) -> Tensor:
+    """Sum of absolute differences."""
+    return torch.stack([(a - b).abs().sum() for a, b in zip(guess, target, strict=True)]).sum()
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A weight for every parameter whose name begins with a given one, 1 for the others; 0 leaves a layer out."""
+
+    weights: tuple[tuple[str, float], ...]
+
+    def __call__(self, gradients: Gradients) -> Gradients:
+        for prefix, _ in self.weights:
+            if not any(_below(name, prefix) for name in gradients):
+                raise GradveilError(f"the model has no layer {prefix!r}; its parameters are {', '.join(gradients)}")
+        return {name: torch.tensor(self._weight(name), device=value.device) for name, value in gradients.items()}
+
+    def _weight(self, name: str) -> float:
+        found = 1.0
+        for prefix, weight in self.weights:
+            if _below(name, prefix):
+                found = weight
+        return found
+
+
+@dataclass(frozen=True)
+class Survivors:
+    """Compare only what was not set to zero: what is left of a pruned gradient."""
+
+    def __call__(self, gradients: Gradients) -> Gradients:
+        return {name: (value != 0).to(value.dtype) for name, value in gradients.items()}
+
+
+@dataclass(frozen=True)
+class SignalShare:
+    """Trust every tensor as far as it is signal: max(0, 1 - variance of the noise / mean square of the tensor)."""
+
+    variance: float
+
+    def __call__(self, gradients: Gradients) -> Gradients:
+        return {
+            name: (1 - self.variance / value.square().mean().clamp_min(1e-30)).clamp(0, 1)
+            for name, value in gradients.items()
+        }
+
+
+def factors(weighings: Sequence[Weighing], gradients: Gradients) -> list[Tensor] | None:
+    """The product of all weighings in the order of `gradients`, None without any."""
+    if not weighings:
+        return None
+    found: Mapping[str, Tensor] = weighings[0](gradients)
+    for weighing in weighings[1:]:
+        more = weighing(gradients)
+        found = {name: value * more[name] for name, value in found.items()}
+    if not any(bool(value.any()) for value in found.values()):
+        raise GradveilError("nothing of the gradient is left to compare: every layer has weight 0 or was pruned away")
+    return [found[name] for name in gradients]
+
+
+def _below(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
 
 
 def _norm(gradient: Sequence[Tensor]) -> Tensor:

@@ -1,53 +1,99 @@
 """How an attack moves its guess: torch's optimizers with the settings attacks are published with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import cos, pi
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import MultiStepLR
+from torch.optim.lr_scheduler import LambdaLR
 
-# Returns the loss and leaves its gradient in the guess.
+# Returns the loss and leaves its gradient in the guess and whatever else is free.
 Closure = Callable[[], Tensor]
 Step = Callable[[Closure], None]
+
+# `drops`: tenfold at 3/8, 5/8 and 7/8 of the run (Geiping et al., 2020); `cosine`: half a period down to nothing.
+Schedule = Literal["constant", "drops", "cosine"]
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam on the gradient's sign; the rate drops tenfold at 3/8, 5/8 and 7/8 of the run (Geiping et al., 2020)."""
+    """Adam, as a rule on the gradient's sign (Geiping et al., 2020)."""
 
+    # Every value moves on its own, so several runs can share one tensor.
+    elementwise: ClassVar[bool] = True
     lr: float = 0.1
     signed: bool = True
-    decay: bool = True
+    schedule: Schedule = "drops"
 
-    def start(self, guess: Tensor, iterations: int) -> Step:
-        optimizer = torch.optim.Adam([guess], lr=self.lr)
-        drops = [int(iterations * part / 8) for part in (3, 5, 7)] if self.decay else []
-        schedule = MultiStepLR(optimizer, drops, gamma=0.1)
+    def start(self, free: Sequence[Tensor], iterations: int) -> Step:
+        optimizer = torch.optim.Adam(free, lr=self.lr)
+        return _stepping(optimizer, free[0], iterations, signed=self.signed, schedule=self.schedule)
 
-        def step(closure: Closure) -> None:
-            closure()
-            if self.signed and guess.grad is not None:
-                guess.grad.sign_()
-            optimizer.step()
-            schedule.step()
 
-        return step
+@dataclass(frozen=True)
+class SGD:
+    """Gradient descent with Nesterov momentum, as a rule on the gradient's sign."""
+
+    elementwise: ClassVar[bool] = True
+    lr: float = 0.01
+    signed: bool = True
+    schedule: Schedule = "drops"
+
+    def start(self, free: Sequence[Tensor], iterations: int) -> Step:
+        optimizer = torch.optim.SGD(free, lr=self.lr, momentum=0.9, nesterov=True)
+        return _stepping(optimizer, free[0], iterations, signed=self.signed, schedule=self.schedule)
 
 
 @dataclass(frozen=True)
 class LBFGS:
-    """Limited-memory BFGS with up to 20 evaluations per iteration (Zhu et al., 2019)."""
+    """Limited-memory BFGS with up to 20 evaluations per iteration (Zhu et al., 2019); `signed` on the gradient's sign."""
 
+    elementwise: ClassVar[bool] = False
     lr: float = 1.0
+    signed: bool = False
 
-    def start(self, guess: Tensor, iterations: int) -> Step:
-        optimizer = torch.optim.LBFGS([guess], lr=self.lr)
+    def start(self, free: Sequence[Tensor], iterations: int) -> Step:
+        optimizer = torch.optim.LBFGS(list(free), lr=self.lr)
+
+        def evaluated(closure: Closure) -> float:
+            loss = float(closure())
+            if self.signed:
+                _sign(free[0])
+            return loss
 
         def step(closure: Closure) -> None:
-            optimizer.step(lambda: float(closure()))  # type: ignore[no-untyped-call]
+            optimizer.step(lambda: evaluated(closure))  # type: ignore[no-untyped-call]
 
         return step
 
 
-Optimizer = Adam | LBFGS
+Optimizer = Adam | SGD | LBFGS
+
+
+def _stepping(
+    optimizer: torch.optim.Optimizer, guess: Tensor, iterations: int, *, signed: bool, schedule: Schedule
+) -> Step:
+    rates = LambdaLR(optimizer, lambda done: _rate(schedule, done, iterations))
+
+    def step(closure: Closure) -> None:
+        closure()
+        if signed:
+            _sign(guess)
+        optimizer.step()
+        rates.step()
+
+    return step
+
+
+def _rate(schedule: Schedule, done: int, iterations: int) -> float:
+    if schedule == "cosine":
+        return 0.5 * (1 + cos(pi * done / iterations))
+    drops = sum(done >= int(iterations * part / 8) for part in (3, 5, 7)) if schedule == "drops" else 0
+    return float(0.1**drops)
+
+
+def _sign(guess: Tensor) -> None:
+    if guess.grad is not None:
+        guess.grad.sign_()

@@ -1,21 +1,147 @@
 """What an attacker believes of images before seeing a gradient."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
-# The guess (B, C, H, W) in normalised units -> scalar to add to the objective.
-Prior = Callable[[Tensor], Tensor]
+
+@dataclass
+class Seen:
+    """A guess as a prior sees it: `images` (B, C, H, W) in normalised units and `labels`, (B,) or probabilities (B, classes).
+
+    `consensus` is the mean of all runs' guesses. `logits` and `features` (what goes into every batch norm layer, with the layer)
+    are there for priors that look inside.
+    """
+
+    images: Tensor
+    labels: Tensor
+    consensus: Tensor
+    logits: Tensor | None = None
+    features: Sequence[tuple[_BatchNorm, Tensor]] = ()
+
+
+class Prior(Protocol):
+    """A scalar to add to the objective."""
+
+    # Whether it needs logits or features, which costs a little and keeps runs from sharing one batch.
+    looks_inside: ClassVar[bool]
+
+    def __call__(self, seen: Seen) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class TotalVariation:
-    """weight x (mean |horizontal difference| + mean |vertical difference|): neighbours tend to be alike."""
+    """weight x (mean |horizontal difference| + mean |vertical difference|): neighbours tend to be alike.
 
+    With `isotropic` weight x mean of sqrt(horizontal^2 + vertical^2), which does not prefer axes.
+    """
+
+    looks_inside: ClassVar[bool] = False
+    weight: float
+    isotropic: bool = False
+
+    def __call__(self, seen: Seen) -> Tensor:
+        images = seen.images
+        across = images[..., :, 1:] - images[..., :, :-1]
+        down = images[..., 1:, :] - images[..., :-1, :]
+        if self.isotropic:
+            # The root has no slope at 0.
+            return self.weight * (across[..., 1:, :].square() + down[..., :, 1:].square() + 1e-8).sqrt().mean()
+        return self.weight * (across.abs().mean() + down.abs().mean())
+
+
+@dataclass(frozen=True)
+class SquaredNorm:
+    """weight x the mean square of the normalised pixels: images are not far from the average one."""
+
+    looks_inside: ClassVar[bool] = False
     weight: float
 
-    def __call__(self, images: Tensor) -> Tensor:
-        across = (images[..., :, 1:] - images[..., :, :-1]).abs().mean()
-        down = (images[..., 1:, :] - images[..., :-1, :]).abs().mean()
-        return self.weight * (across + down)
+    def __call__(self, seen: Seen) -> Tensor:
+        return self.weight * seen.images.square().mean()
+
+
+@dataclass(frozen=True)
+class BatchNormStatistics:
+    """weight x sum over batch norm layers of |mean - running mean|^2 + |variance - running variance|^2 (Yin et al., 2021).
+
+    Says something of images only where the running statistics come from training.
+    """
+
+    looks_inside: ClassVar[bool] = True
+    weight: float
+
+    def __call__(self, seen: Seen) -> Tensor:
+        total = seen.images.new_zeros(())
+        for layer, values in seen.features:
+            if layer.running_mean is None or layer.running_var is None:
+                continue
+            dims = [dim for dim in range(values.ndim) if dim != 1]
+            mean, variance = values.mean(dims), values.var(dims, unbiased=False)
+            total = total + (mean - layer.running_mean).square().sum() + (variance - layer.running_var).square().sum()
+        return self.weight * total
+
+
+@dataclass(frozen=True)
+class GroupConsistency:
+    """weight x the mean squared distance to the mean of all runs: where they agree they are right (Yin et al., 2021).
+
+    The mean is taken pixel by pixel, without registering the images first.
+    """
+
+    looks_inside: ClassVar[bool] = False
+    weight: float
+
+    def __call__(self, seen: Seen) -> Tensor:
+        return self.weight * (seen.images - seen.consensus).square().mean()
+
+
+@dataclass(frozen=True)
+class LabelTerm:
+    """weight x |F(x) - y|^2: the guess should be classified as its label (CPL, Wei et al., 2020)."""
+
+    looks_inside: ClassVar[bool] = True
+    weight: float
+
+    def __call__(self, seen: Seen) -> Tensor:
+        assert seen.logits is not None
+        labels = seen.labels
+        if labels.ndim == 1:
+            labels = F.one_hot(labels, seen.logits.shape[1])
+        return self.weight * (seen.logits.softmax(1) - labels).square().sum()
+
+
+@contextmanager
+def looking_inside(model: nn.Module, seen: Seen) -> Iterator[None]:
+    """Fill in `logits` and `features` while the model runs on the guess; of several runs the first counts."""
+    features: list[tuple[_BatchNorm, Tensor]] = []
+
+    def keep_features(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if seen.logits is None and isinstance(layer, _BatchNorm):
+            features.append((layer, inputs[0]))
+
+    def keep_logits(_: nn.Module, __: tuple[Tensor, ...], logits: Tensor) -> None:
+        if seen.logits is None:
+            seen.logits = logits
+
+    hooks = [
+        layer.register_forward_pre_hook(keep_features) for layer in model.modules() if isinstance(layer, _BatchNorm)
+    ]
+    hooks.append(model.register_forward_hook(keep_logits))
+    try:
+        yield
+    finally:
+        seen.features = features
+        for hook in hooks:
+            hook.remove()
+
+
+def consensus_of(guesses: Tensor) -> Tensor:
+    """The mean of (runs, B, C, H, W) over the runs, not followed by the optimizer."""
+    return torch.mean(guesses.detach(), 0)

@@ -1,0 +1,106 @@
+"""Closed forms: what fully connected layers give away without any search.
+
+For z = W x + b and any loss, dL/dW = (dL/dz) x^T and dL/db = dL/dz: each row of the weight's gradient is the input times a
+number, and that number is the bias's gradient. The input of one image is read off exactly (Geiping et al., 2020, proposition
+3.1). Without a bias dL/dz comes from the layer behind, whose own input is known by then: dL/dz = act'(z) W_next^T dL/dz_next.
+Of several images each row shows a mixture.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.attacks.evidence import Evidence
+from gradveil.attacks.inversion import LabelKnowledge, OnIteration
+from gradveil.attacks.labels import read_labels
+from gradveil.attacks.objectives import cosine_distance
+from gradveil.attacks.reconstruction import Ending, Reconstruction
+from gradveil.errors import GradveilError
+from gradveil.models import Normalize
+from gradveil.types import Batch, Gradients
+
+# What does not change the numbers on their way to the first layer.
+_TRANSPARENT = (nn.Flatten, nn.Identity, nn.Dropout, Normalize)
+# An activation's slope, told from what comes out of it.
+Slope = Callable[[Tensor], Tensor]
+_SLOPES: dict[type[nn.Module], Slope] = {
+    nn.ReLU: lambda out: (out > 0).to(out.dtype),
+    nn.Sigmoid: lambda out: out * (1 - out),
+    nn.Tanh: lambda out: 1 - out.square(),
+    nn.Identity: torch.ones_like,
+    nn.Dropout: torch.ones_like,
+}
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """Read the images off the first layer of a model that begins with a fully connected one; exact for a single image.
+
+    Of a batch it reads as many rows as there are images, those with the largest factors. Models that begin otherwise are
+    refused with the layer that is in the way.
+    """
+
+    iterations: int = 1
+    labels: LabelKnowledge = "known"
+
+    def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
+        rows = layer_inputs(evidence.model, evidence.named)[0]
+        expected = evidence.image_shape[0] * evidence.image_shape[1] * evidence.image_shape[2]
+        if rows.shape[1] != expected:
+            raise GradveilError(
+                f"no closed form: the first layer takes {rows.shape[1]} numbers, images {evidence.image_shape} have {expected}"
+            )
+        rows = rows[:1] if evidence.images == 1 else rows[torch.arange(evidence.images) % len(rows)]
+        images = rows.reshape(evidence.images, *evidence.image_shape)
+        for module in evidence.model.modules():
+            if isinstance(module, Normalize):
+                images = images * module.std + module.mean
+        images = images.clamp(0, 1)
+        labels = evidence.labels if evidence.labels is not None else read_labels(evidence, seed=seed)
+        found = evidence.client(evidence.model, Batch(images, labels))
+        distance = float(cosine_distance(tuple(found.values()), evidence.target))
+        ended: Ending = "matched" if distance < 1e-3 else "iterations" if distance < 1 else "diverged"
+        return Reconstruction(images, labels, distance, iterations=1, restarts=1, ended=ended)
+
+
+def layer_inputs(model: nn.Module, gradients: Gradients) -> list[Tensor]:
+    """Readings of the inputs of the model's leading fully connected layers, first layer first, each (rows, features).
+
+    The rows are ordered by how far they can be trusted; for a single image all agree.
+    """
+    found: list[Tensor] = []
+    behind: Tensor | None = None  # dL/d(what the layer's activation puts out)
+    for name, layer, slope in reversed(_leading_layers(model)):
+        if layer.bias is not None:
+            factor = gradients[f"{name}.bias"]
+        elif behind is not None:
+            factor = behind * slope(found[0][0])
+        else:
+            raise GradveilError(f"no closed form: no layer from {name!r} on has a bias")
+        if not bool(factor.any()):
+            raise GradveilError(f"no closed form: the gradient of layer {name!r} is zero")
+        # The rows with the largest factors are those that rounding hurts least.
+        rows = factor.abs().argsort(descending=True)[: int((factor != 0).sum())]
+        found.insert(0, gradients[f"{name}.weight"][rows] / factor[rows, None])
+        behind = layer.weight.detach().T @ factor
+    return found
+
+
+def _leading_layers(model: nn.Module) -> list[tuple[str, nn.Linear, Slope]]:
+    """The fully connected layers a model begins with, up to the first that has a bias, each with its activation's slope."""
+    layers: list[tuple[str, nn.Linear, Slope]] = []
+    for name, module in model.named_modules():
+        if any(module.children()) or (not layers and isinstance(module, _TRANSPARENT)):
+            continue
+        if isinstance(module, nn.Linear):
+            layers.append((name, module, torch.ones_like))
+            if module.bias is not None:
+                return layers
+        elif layers and type(module) in _SLOPES:
+            layers[-1] = (*layers[-1][:2], _SLOPES[type(module)])
+        else:
+            needed = "a fully connected layer would do" if not layers else "a layer with a bias would do"
+            raise GradveilError(f"no closed form: {type(module).__name__} {name!r} comes first, {needed}")
+    raise GradveilError("no closed form: the model has no fully connected layer with a bias")

@@ -1,0 +1,93 @@
+"""What an attacker has in hand."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.client import Client, share, trainable
+from gradveil.errors import GradveilError
+from gradveil.models import ImageShape
+from gradveil.types import Gradients, ImageSet
+
+MOST_IMAGES = 100
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A shared gradient (or update), the model it came from, and how it came about as far as the attacker knows.
+
+    `images` is how many images are behind it, `labels` int64 (images,) or None when unknown, `client` how a participant
+    computes what it shares, `public` images of the same kind that are not private.
+    """
+
+    model: nn.Module
+    gradients: Gradients
+    image_shape: ImageShape
+    images: int = 1
+    labels: Tensor | None = None
+    client: Client = share
+    public: ImageSet | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.images <= MOST_IMAGES:
+            raise GradveilError(f"an attack rebuilds 1 to {MOST_IMAGES} images, got {self.images}")
+        check_gradients(self.model, self.gradients)
+        if self.labels is None:
+            return
+        if self.labels.dtype != torch.int64 or self.labels.shape != (self.images,):
+            got = f"{self.labels.dtype} {tuple(self.labels.shape)}"
+            raise GradveilError(f"labels must be int64 ({self.images},), one per image, got {got}")
+        if not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.classes:
+            raise GradveilError(
+                f"labels must lie in 0..{self.classes - 1}, got {int(self.labels.min())}..{int(self.labels.max())}"
+            )
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.gradients.values())).device
+
+    @cached_property
+    def classes(self) -> int:
+        """How many the model tells apart."""
+        modes = [(module, module.training) for module in self.model.modules()]
+        try:
+            with torch.no_grad():
+                logits = self.model.eval()(torch.zeros((1, *self.image_shape), device=self.device))
+        except RuntimeError as error:
+            raise GradveilError(f"the model does not take images of shape {self.image_shape}: {error}") from error
+        finally:
+            for module, mode in modes:
+                module.training = mode
+        if not isinstance(logits, Tensor) or logits.ndim != 2:
+            raise GradveilError("the model must return logits (images, classes)")
+        return int(logits.shape[1])
+
+    @cached_property
+    def target(self) -> tuple[Tensor, ...]:
+        """The shared tensors in the order of the model's parameters."""
+        return tuple(self.gradients[name].detach() for name in trainable(self.model)[0])
+
+    @cached_property
+    def named(self) -> Gradients:
+        """The shared tensors by name, in the order of the model's parameters."""
+        return dict(zip(trainable(self.model)[0], self.target, strict=True))
+
+
+def check_gradients(model: nn.Module, gradients: Gradients) -> None:
+    """Refuse tensors that cannot be that model's gradient."""
+    names, parameters = trainable(model)
+    if set(names) != set(gradients):
+        odd = sorted(set(names) ^ set(gradients))[0]
+        raise GradveilError(
+            f"gradient and model differ: {odd!r} is {'missing' if odd in names else 'unknown to the model'}"
+        )
+    for name, parameter in zip(names, parameters, strict=True):
+        shared = gradients[name]
+        if shared.shape != parameter.shape:
+            raise GradveilError(
+                f"gradient {name!r} is {tuple(shared.shape)}, the model's parameter {tuple(parameter.shape)}"
+            )
+        if not bool(torch.isfinite(shared).all()):
+            raise GradveilError(f"gradient {name!r} holds NaN or infinite values; a finite gradient would do")

@@ -1,0 +1,62 @@
+"""Which labels a gradient gives away.
+
+With cross entropy the bias of the last layer has the gradient mean(p) - n / B: the mean of the predicted probabilities less the
+share of each label in the batch of B images. For one image the only negative entry is the label (iDLG, Zhao et al., 2020). For a
+batch the counts n follow once mean(p) is known; the attacker has the model, and takes what it predicts for noise.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.attacks.evidence import Evidence
+from gradveil.client import Aggregate, FedAvg, untouched_statistics
+from gradveil.errors import GradveilError
+from gradveil.randomness import generator
+
+# Images of noise on which the attacker looks at the model's predictions.
+NOISE = 64
+
+
+def read_labels(evidence: Evidence, *, seed: int = 0) -> Tensor:
+    """The labels of the images behind the gradient, sorted, int64 (images,); labels may repeat."""
+    bias = _last_bias(evidence) / _steps(evidence)
+    if evidence.images == 1:
+        return bias.argmin().view(1)
+    noise = torch.rand((NOISE, *evidence.image_shape), generator=generator(seed, "labels")).to(bias.device)
+    with torch.no_grad(), untouched_statistics(evidence.model):
+        predicted = evidence.model(noise).softmax(1).mean(0)
+    expected = (evidence.images * (predicted - bias)).clamp_min(0)
+    counts = _whole(expected, evidence.images)
+    return torch.repeat_interleave(torch.arange(len(bias), device=bias.device), counts)
+
+
+def right_share(found: Tensor, truth: Tensor) -> float:
+    """Which share of the labels was found, counted with their repetitions, whatever the order."""
+    classes = int(max(found.max(), truth.max())) + 1
+    counts = [torch.bincount(labels.cpu(), minlength=classes) for labels in (found, truth)]
+    return float(torch.minimum(*counts).sum()) / len(truth)
+
+
+def _whole(expected: Tensor, count: int) -> Tensor:
+    """Whole numbers near `expected` that sum to `count`: one at a time to whoever lacks most."""
+    given = torch.zeros_like(expected, dtype=torch.int64)
+    for _ in range(count):
+        given[(expected - given).argmax()] += 1
+    return given
+
+
+def _steps(evidence: Evidence) -> int:
+    """How many gradients are summed in what was shared, on the way of a single image."""
+    client, images = evidence.client, evidence.images
+    if isinstance(client, Aggregate):
+        client, images = client.client, images // client.users
+    return client.steps(images) if isinstance(client, FedAvg) else 1
+
+
+def _last_bias(evidence: Evidence) -> Tensor:
+    layers = [name for name, module in evidence.model.named_modules() if isinstance(module, nn.Linear)]
+    if not layers or f"{layers[-1]}.bias" not in evidence.gradients:
+        raise GradveilError(
+            "labels cannot be read from this gradient: the model's last layer is not fully connected with a bias; give them"
+        )
+    return evidence.gradients[f"{layers[-1]}.bias"]
