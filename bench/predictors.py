@@ -27,7 +27,8 @@ from gradveil.leakage import measure
 from gradveil.models import untrained
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, bar
-from gradveil.records import UNDEFENDED, Record, Scenario
+from gradveil.records import Record
+from gradveil.scenario import UNDEFENDED, Scenario
 from gradveil.scores import KEPT_FOR_ATTACKS, SCORES, Scorer
 from gradveil.search import random_policies
 from gradveil.transforms import Policy

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from gradveil.demo import Size, run_demo
-from gradveil.records import UNDEFENDED
+from gradveil.scenario import UNDEFENDED
 
 TINY = Size(epochs=1, policies=5, score_images=1, images=1, iterations=3, dlg_images=1)
 

@@ -10,7 +10,8 @@ from torch import nn
 from gradveil.errors import GradveilError
 from gradveil.leakage import measure
 from gradveil.progress import Advance
-from gradveil.records import Record, Scenario
+from gradveil.records import Record
+from gradveil.scenario import Scenario
 from gradveil.store import read_records
 from gradveil.types import Dataset
 

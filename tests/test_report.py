@@ -8,10 +8,11 @@ from torch import nn
 
 from gradveil.errors import GradveilError
 from gradveil.leakage import measure
-from gradveil.records import Record, Scenario
+from gradveil.records import Record
 from gradveil.report import RunNotes, write_report
 from gradveil.report.groups import grouped
 from gradveil.report.words import Verdict, verdicts
+from gradveil.scenario import Scenario
 from gradveil.types import Dataset
 
 BARE = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)

@@ -11,10 +11,14 @@ from gradveil.version import __version__
 
 if TYPE_CHECKING:
     from gradveil.attacks import ATTACKS as ATTACKS
+    from gradveil.attacks import Evidence as Evidence
     from gradveil.attacks import attack_named as attack_named
+    from gradveil.client import Aggregate as Aggregate
+    from gradveil.client import FedAvg as FedAvg
     from gradveil.client import share as share
     from gradveil.datasets import DATASETS as DATASETS
     from gradveil.datasets import load as load
+    from gradveil.invert import invert as invert
     from gradveil.metrics import gain as gain
     from gradveil.metrics import psnr as psnr
     from gradveil.models import MODELS as MODELS
@@ -29,8 +33,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ATTACKS": "gradveil.attacks",
+    "Aggregate": "gradveil.client",
     "Batch": "gradveil.types",
     "DATASETS": "gradveil.datasets",
+    "Evidence": "gradveil.attacks",
+    "FedAvg": "gradveil.client",
     "LIBRARY": "gradveil.transforms",
     "MODELS": "gradveil.models",
     "Policy": "gradveil.transforms",
@@ -39,6 +46,7 @@ _HOMES = {
     "attack_named": "gradveil.attacks",
     "build": "gradveil.models",
     "gain": "gradveil.metrics",
+    "invert": "gradveil.invert",
     "load": "gradveil.datasets",
     "load_policy": "gradveil.transforms",
     "psnr": "gradveil.metrics",
@@ -51,7 +59,10 @@ __all__ = [
     "DATASETS",
     "LIBRARY",
     "MODELS",
+    "Aggregate",
     "Batch",
+    "Evidence",
+    "FedAvg",
     "GradveilError",
     "Policy",
     "PolicyDataset",
@@ -60,6 +71,7 @@ __all__ = [
     "attack_named",
     "build",
     "gain",
+    "invert",
     "load",
     "load_policy",
     "psnr",

@@ -15,7 +15,9 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.errors import GradveilError
+from gradveil.names import unknown
 from gradveil.randomness import generator
+from gradveil.spelling import parse, whole
 from gradveil.types import Batch, Gradients
 
 # (model, batch) -> what is shared; the model is left as it was.
@@ -60,7 +62,7 @@ class FedAvg:
         weights = start if keep else tuple(weight.detach().requires_grad_() for weight in start)
         with untouched_statistics(model):
             for epoch in range(self.epochs):
-                for piece in self._order(len(batch.images), epoch).split(self.batch_size):
+                for piece in torch.split(self._order(len(batch.images), epoch), self.batch_size):
                     chosen = Batch(batch.images[piece], batch.labels[piece])
                     loss = loss_of(model, chosen, dict(zip(names, weights, strict=True)))
                     steps = torch.autograd.grad(loss, weights, create_graph=keep)
@@ -101,9 +103,26 @@ class Aggregate:
         each = len(batch.images) // self.users
         shared = [
             self.client(model, Batch(images, labels))
-            for images, labels in zip(batch.images.split(each), batch.labels.split(each), strict=True)
+            for images, labels in zip(torch.split(batch.images, each), torch.split(batch.labels, each), strict=True)
         ]
         return {name: torch.stack([one[name] for one in shared]).mean(0) for name in shared[0]}
+
+
+def client_named(text: str) -> Client:
+    """`fedsgd`, or `fedavg:batch=1,lr=0.01,epochs=1,shuffled=0`: local SGD in pieces of `batch`, shuffled if that is 1."""
+    name = text.partition(":")[0]
+    if name == "fedsgd":
+        parse(text, first=None, keys={})
+        return share
+    if name != "fedavg":
+        raise unknown(name, ("fedsgd", "fedavg"), "client")
+    values = parse(text, first=None, keys={"batch": 1, "lr": 0.01, "epochs": 1, "shuffled": 0})[1]
+    return FedAvg(
+        lr=values["lr"],
+        batch_size=whole(values["batch"], "batch"),
+        epochs=whole(values["epochs"], "epochs"),
+        order=0 if values["shuffled"] else None,
+    )
 
 
 def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:

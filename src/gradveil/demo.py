@@ -9,10 +9,11 @@ from gradveil.leakage import measure
 from gradveil.models import untrained
 from gradveil.models.weights import load_model
 from gradveil.progress import Progress, silent
-from gradveil.records import UNDEFENDED, Record, Scenario
+from gradveil.records import Record
 from gradveil.report import RunNotes, write_report
 from gradveil.report.grid import write_grid
 from gradveil.report.groups import grouped
+from gradveil.scenario import UNDEFENDED, Scenario
 from gradveil.scores import Scorer
 from gradveil.search import Plan, search
 from gradveil.training import SEMI_SHARE, Recipe, train

@@ -1,34 +1,35 @@
-"""Measure what the gradients of single images give away."""
+"""Measure what shared gradients give away of the images behind them."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from gradveil import metrics
-from gradveil.attacks import attack_named
-from gradveil.client import share
+from gradveil.animation import animated
+from gradveil.attacks import Attack, ClosedForm, Evidence, Reconstruction
+from gradveil.attacks.labels import right_share
+from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
 from gradveil.parallel import from_workers, run_jobs
 from gradveil.pictures import to_png
 from gradveil.progress import Advance, Progress, ignore, silent
 from gradveil.randomness import derive_seed
-from gradveil.records import Record, Scenario
+from gradveil.records import ESTIMATE, Record
+from gradveil.scenario import FEDSGD, UNDEFENDED, Scenario
 from gradveil.store import Store
 from gradveil.types import Batch, ImageSet, to_bytes, to_unit
 from gradveil.version import __version__
 
-# Everything the attacker has besides the gradient; part of every record.
-KNOWLEDGE = {
-    "model and weights": "known",
-    "label": "known",
-    "batch size": "known, 1",
-    "batch norm": "evaluation mode, running statistics known",
-    "defense": "not used",
-    "initial guess": "noise",
-}
+# The images behind one share.
+Unit = tuple[int, ...]
+# Attacks that go through one batched loop, where a scenario asks for that.
+LOT = 8
 
 
 def measure(
@@ -38,74 +39,226 @@ def measure(
     indices: list[int],
     folder: Path,
     *,
+    public: ImageSet | None = None,
     workers: int = 1,
     progress: Progress = silent,
 ) -> list[Record]:
-    """Attack the images at `indices`, each on its own; records appear in `folder` one by one and are not made twice."""
+    """Attack the images at `indices`, `scenario.batch` at a time; records appear in `folder` one by one and are not made twice.
+
+    `network` is the one participants train, with whatever the defense adds to it (`Defense.network`).
+    `public` are images an attacker may look at: those of the training set, for attacks that begin with one.
+    """
     for index in indices:
         if not 0 <= index < len(images):
             raise GradveilError(f"image {index} does not exist: there are images 0 to {len(images) - 1}")
+    units = split(indices, scenario.batch)
     # Bad names are refused before anything is computed.
-    steps = attack_named(scenario.attack, scenario.iterations).iterations
-    network.eval()
+    steps = scenario.make_attack().iterations
+    scenario.make_client()
+    defense_named(scenario.defense)
+    network.train(scenario.batch_norm == "train")
     store = Store(folder, network, images)
-    found = {index: record for index in indices if (record := store.get(scenario, index)) is not None}
-    missing = [index for index in dict.fromkeys(indices) if index not in found]
-    title = f"{scenario.attack} on {scenario.model}, defense {scenario.defense}"
+    found: dict[tuple[Unit, int], Record] = {}
+    for unit in units:
+        for index in unit:
+            if (record := store.get(scenario, unit, index)) is not None:
+                found[unit, index] = record
+    missing = [unit for unit in dict.fromkeys(units) if any((unit, index) not in found for index in unit)]
+    size = LOT if scenario.together else 1
+    lots = [missing[at : at + size] for at in range(0, len(missing), size)]
+    title = f"{scenario.attack} on {scenario.model}, defense {scenario.column}"
     with (
-        progress(title, steps * (len(found) + len(missing)), "steps") as advance,
-        from_workers(advance, workers=min(workers, len(missing)) or 1) as report,
+        progress(title, steps * len(units), "steps") as advance,
+        from_workers(advance, workers=min(workers, len(lots)) or 1) as report,
     ):
-        advance(steps * len(found))
-        attack = partial(attack_image, scenario, network, images, advance=report)
-        for record in run_jobs(attack, missing, workers=workers):
-            store.put(record)
-            found[record.index] = record
-    return [found[index] for index in indices]
+        advance(steps * (len(units) - len(missing)))
+        attack = partial(attack_units, scenario, network, images, public=public, advance=report)
+        for results in run_jobs(attack, lots, workers=workers):
+            for result in results:
+                store.put(result.record, result.animation)
+                found[result.record.unit, result.record.index] = result.record
+    return [found[unit, index] for unit in units for index in unit]
 
 
-def attack_image(
-    scenario: Scenario, network: nn.Module, images: ImageSet, index: int, *, advance: Advance = ignore
-) -> Record:
-    """Share the defended gradient of one image and let the attack rebuild it; `advance` hears of its iterations."""
-    chosen = images.take([index])
-    shared = chosen.images
-    if scenario.policy is not None:
-        shared = scenario.policy(shared, seed=scenario.seed, indices=torch.tensor([index]))
-    transformed, original = to_unit(shared), to_unit(chosen.images)
-    attack = attack_named(scenario.attack, scenario.iterations)
-    steps = Steps(attack.iterations, advance)
-    found = attack(
-        network,
-        share(network, Batch(transformed, chosen.labels)),
-        chosen.labels,
-        images.image_shape,
-        seed=derive_seed(scenario.seed, "attack", index),
-        on_iteration=steps.one,
-    )
+def split(indices: Sequence[int], size: int) -> list[Unit]:
+    """The images in groups of `size` that share one gradient."""
+    if len(indices) % size:
+        raise GradveilError(f"{len(indices)} images cannot be split into batches of {size}")
+    return [tuple(indices[at : at + size]) for at in range(0, len(indices), size)]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The record of one image and, as a GIF, how the guess became the picture."""
+
+    record: Record
+    animation: bytes | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """One share and everything behind it."""
+
+    unit: Unit
+    originals: ImageSet
+    # uint8, as the network saw them.
+    transformed: Tensor
+    evidence: Evidence
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        scenario: Scenario,
+        defense: Defense,
+        network: nn.Module,
+        images: ImageSet,
+        unit: Unit,
+        public: ImageSet | None,
+    ) -> "Share":
+        originals = images.take(unit)
+        transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(unit))
+        clean = scenario.make_client()(network, Batch(to_unit(transformed), originals.labels))
+        shared = defense.gradients(clean, seed=derive_seed(scenario.seed, "defense", *unit))
+        labels = originals.labels if scenario.ordered else originals.labels.sort().values
+        evidence = Evidence(
+            network,
+            shared,
+            images.image_shape,
+            images=len(unit),
+            labels=labels if scenario.make_attack().labels == "known" else None,
+            client=scenario.imagined_client(),
+            public=public,
+        )
+        return cls(unit, originals, transformed, evidence, derive_seed(scenario.seed, "attack", *unit))
+
+
+def attack_units(
+    scenario: Scenario,
+    network: nn.Module,
+    images: ImageSet,
+    units: Sequence[Unit],
+    *,
+    public: ImageSet | None = None,
+    advance: Advance = ignore,
+) -> list[Result]:
+    """Share the defended gradients of the units and let the attack rebuild them; `advance` hears of its iterations."""
+    defense = defense_named(scenario.defense)
+    attack = scenario.make_attack()
+    shares = [Share.of(scenario, defense, network, images, unit, public) for unit in units]
+    steps = Steps(attack.iterations * len(units), advance)
+    rebuilt: list[tuple[Attack, Reconstruction]] = []
+    if scenario.together and not scenario.adaptive and not isinstance(attack, ClosedForm):
+        evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
+        rebuilt = [(attack, one) for one in attack.together(evidences, seeds, on_iteration=steps.one)]
+    else:
+        for share in shares:
+            used = defense.answered(attack, share.evidence) if scenario.adaptive else attack
+            rebuilt.append((used, used(share.evidence, seed=share.seed, on_iteration=steps.one)))
     steps.rest()
-    return Record(
-        scenario=scenario,
-        index=index,
-        label=images.classes[int(chosen.labels)],
-        psnr_transformed=_figure(metrics.psnr(found.images, transformed)),
-        psnr_original=_figure(metrics.psnr(found.images, original)),
-        ssim_transformed=_figure(metrics.ssim(found.images, transformed)),
-        ssim_original=_figure(metrics.ssim(found.images, original)),
-        null_psnr=_figure(metrics.null_psnr(transformed)),
-        null_psnr_original=_figure(metrics.null_psnr(original)),
-        distance=found.distance if math.isfinite(found.distance) else None,
-        iterations=found.iterations,
-        restarts=found.restarts,
-        diverged=found.diverged,
-        knowledge=KNOWLEDGE,
-        pictures={
-            "original": to_png(chosen.images[0]),
-            "transformed": to_png(shared[0]),
-            "reconstruction": to_png(to_bytes(found.images)[0]),
-        },
-        gradveil=__version__,
-    )
+    return [
+        result
+        for share, (used, found) in zip(shares, rebuilt, strict=True)
+        for result in _results(scenario, defense, share, used, found)
+    ]
+
+
+def _results(scenario: Scenario, defense: Defense, share: Share, attack: Attack, found: Reconstruction) -> list[Result]:
+    transformed, original = to_unit(share.transformed), to_unit(share.originals.images)
+    undone = defense.undone(found.images, share.evidence, seed=scenario.seed) if scenario.adaptive else found.images
+    order = assignment(undone if scenario.adaptive else found.images, original if scenario.adaptive else transformed)
+    rebuilt, estimates = found.images[order], undone[order]
+    figures = {
+        "psnr_transformed": metrics.psnr(rebuilt, transformed),
+        "psnr_original": metrics.psnr(estimates, original),
+        "ssim_transformed": metrics.ssim(rebuilt, transformed),
+        "ssim_original": metrics.ssim(estimates, original),
+        "null_psnr": metrics.null_psnr(transformed),
+        "null_psnr_original": metrics.null_psnr(original),
+    }
+    errors = {"mse_transformed": metrics.mse(rebuilt, transformed), "mse_original": metrics.mse(estimates, original)}
+    labels = share.originals.labels
+    right = right_share(found.labels, labels) if found.labels is not None else 0.0
+    knowledge = what_is_known(scenario, defense, attack)
+    trace = found.trace
+    results = []
+    for row, index in enumerate(share.unit):
+        pictures = {
+            "original": to_png(share.originals.images[row]),
+            "transformed": to_png(share.transformed[row]),
+            "reconstruction": to_png(to_bytes(rebuilt)[row]),
+        }
+        if not torch.equal(rebuilt[row], estimates[row]):
+            pictures[ESTIMATE] = to_png(to_bytes(estimates)[row])
+        record = Record(
+            scenario=scenario,
+            index=index,
+            unit=share.unit,
+            label=share.originals.classes[int(labels[row])],
+            label_accuracy=round(right, 4),
+            distance=found.distance if math.isfinite(found.distance) else None,
+            iterations=found.iterations,
+            restarts=found.restarts,
+            ended=found.ended,
+            similarity=_similarity(found),
+            layers=_layers(found),
+            knowledge=knowledge,
+            pictures=pictures,
+            gradveil=__version__,
+            **{name: round(float(values[row]), 4) for name, values in figures.items()},
+            **{name: float(f"{float(values[row]):.6g}") for name, values in errors.items()},
+        )
+        results.append(Result(record, None if trace is None else animated(trace.frames[:, int(order[row])])))
+    return results
+
+
+def assignment(guesses: Tensor, targets: Tensor) -> Tensor:
+    """For every target the guess that belongs to it, one to one, so that the squared errors sum to the least."""
+    if len(targets) == 1:
+        return torch.zeros(1, dtype=torch.int64)
+    errors = (guesses[None] - targets[:, None]).square().mean((2, 3, 4))
+    return torch.from_numpy(linear_sum_assignment(errors.cpu().numpy())[1])
+
+
+def what_is_known(scenario: Scenario, defense: Defense, attack: Attack) -> dict[str, str]:
+    """Everything the attacker has besides the gradient, and what it began with; part of every record."""
+    labels = {"known": "known", "read": "read off the gradient", "joint": "searched for together with the image"}
+    modes = {"eval": "evaluation mode, running statistics known", "train": "training mode, statistics of the batch"}
+    undefended = scenario.defense == UNDEFENDED
+    known = {
+        "model and weights": "known",
+        "label": labels[attack.labels],
+        "batch size": f"known, {scenario.batch}",
+        "batch norm": modes[scenario.batch_norm],
+        "defense": "none" if undefended else defense.knowledge if scenario.adaptive else "not used",
+        "initial guess": "none" if isinstance(attack, ClosedForm) else attack.start,
+    }
+    if scenario.users > 1:
+        known["users"] = f"only the mean of {scenario.users} is seen"
+    if scenario.client != FEDSGD:
+        known["local training"] = f"{scenario.client}, rate and number of steps known"
+        known["order of the images"] = "known" if scenario.ordered else "unknown, labels sorted"
+    return known
+
+
+def _similarity(found: Reconstruction) -> dict[str, tuple[float, ...]]:
+    if found.trace is None:
+        return {}
+    shallow, deep = found.trace.shallow_and_deep()
+    curves = {"shallow": shallow, "deep": deep, "all": found.trace.similarity.mean(1).tolist()}
+    rounded = {name: tuple(_finite(value) for value in values) for name, values in curves.items()}
+    return {"iterations": tuple(float(number) for number in found.trace.iterations), **rounded}
+
+
+def _layers(found: Reconstruction) -> dict[str, float]:
+    if found.trace is None:
+        return {}
+    return dict(zip(found.trace.parameters, map(_finite, found.trace.similarity[-1].tolist()), strict=True))
+
+
+def _finite(value: float) -> float:
+    """What is no number resembles nothing."""
+    return round(value, 4) if math.isfinite(value) else 0.0
 
 
 class Steps:
@@ -129,7 +282,3 @@ class Steps:
         self.left -= units
         self.waiting = 0
         self.advance(units)
-
-
-def _figure(value: Tensor) -> float:
-    return round(float(value), 4)

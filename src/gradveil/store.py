@@ -9,8 +9,9 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
-from gradveil.files import write_text
-from gradveil.records import Record, Scenario
+from gradveil.files import write_text, writing
+from gradveil.records import Record
+from gradveil.scenario import Scenario
 from gradveil.types import ImageSet
 from gradveil.version import __version__
 
@@ -25,20 +26,25 @@ class Store:
     network: nn.Module
     images: ImageSet
 
-    def get(self, scenario: Scenario, index: int) -> Record | None:
+    def get(self, scenario: Scenario, unit: tuple[int, ...], index: int) -> Record | None:
         """The record, or None if it was never made or its file is damaged."""
         try:
-            return read_record(self._path(scenario, index))
+            return read_record(self._path(scenario, unit, index))
         except GradveilError:
             return None
 
-    def put(self, record: Record) -> None:
-        write_text(self._path(record.scenario, record.index), record.to_json())
+    def put(self, record: Record, animation: bytes | None = None) -> None:
+        """Keep the record and, beside it, how the guess became the picture."""
+        path = self._path(record.scenario, record.unit, record.index)
+        if animation is not None:
+            with writing(self.folder / "gifs" / f"{path.stem}.gif") as temporary:
+                temporary.write_bytes(animation)
+        write_text(path, record.to_json())
 
-    def _path(self, scenario: Scenario, index: int) -> Path:
-        digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), index], sort_keys=True).encode())
+    def _path(self, scenario: Scenario, unit: tuple[int, ...], index: int) -> Path:
+        digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), unit, index], sort_keys=True).encode())
         digest.update(self._weights)
-        digest.update(content_hash([self.images.images[index]]))
+        digest.update(content_hash([self.images.images[list(unit)]]))
         return self.folder / "records" / f"{digest.hexdigest()[:32]}.json"
 
     @cached_property
@@ -66,7 +72,7 @@ def read_records(folder: Path) -> tuple[list[Record], list[str]]:
             records.append(read_record(path))
         except GradveilError as error:
             problems.append(str(error))
-    records.sort(key=lambda record: (record.scenario.setting, record.scenario.defense, record.index))
+    records.sort(key=lambda record: (record.scenario.setting, record.scenario.column, record.index))
     return records, problems
 
 

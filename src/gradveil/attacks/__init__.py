@@ -1,7 +1,7 @@
 """Reconstruction attacks by name; each paper is a recipe of parts."""
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from gradveil.attacks.analytic import ClosedForm
 from gradveil.attacks.evidence import Evidence
@@ -128,15 +128,14 @@ def attack_named(
 ) -> Attack:
     """The attack called `name`, as published except for what is given here."""
     attack = lookup(ATTACKS, name, "attack")()
-    wanted = {"iterations": iterations, "restarts": restarts, "start": start, "labels": labels}
+    wanted: dict[str, object] = {"iterations": iterations, "restarts": restarts, "start": start, "labels": labels}
     changes = {field: value for field, value in wanted.items() if value is not None}
     if isinstance(attack, ClosedForm):
         refused = [field for field in (*changes, *(["tv"] if tv is not None else [])) if field != "labels"]
         if refused:
             raise GradveilError(f"{name} is a closed form and has no {refused[0]}")
-        return replace(attack, **({"labels": labels} if labels else {}))
+        return replace(attack, labels=labels or attack.labels)
     if tv is not None:
         others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
         changes["priors"] = (*others, TotalVariation(tv)) if tv > 0 else others
-    assert set(changes) <= {field.name for field in fields(attack)}
     return replace(attack, **changes)  # type: ignore[arg-type]

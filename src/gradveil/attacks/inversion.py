@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -161,7 +162,7 @@ def _lots(runs: list[Run], whole: bool) -> list[list[Run]]:
     """The runs in parts of like size that share a batch; `whole` keeps them in one."""
     count = 1 if whole else -(-len(runs) // MOST_TOGETHER)
     bounds = [len(runs) * part // count for part in range(count + 1)]
-    return [runs[low:high] for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [runs[low:high] for low, high in pairwise(bounds)]
 
 
 class _State:

@@ -7,27 +7,41 @@ batch the counts n follow once mean(p) is known; the attacker has the model, and
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from gradveil.attacks.evidence import Evidence
-from gradveil.client import Aggregate, FedAvg, untouched_statistics
+from gradveil.client import Aggregate, FedAvg, trainable, untouched_statistics
 from gradveil.errors import GradveilError
 from gradveil.randomness import generator
 
 # Images of noise on which the attacker looks at the model's predictions.
 NOISE = 64
+# Places on the way of local training where it looks.
+WAY = 5
 
 
 def read_labels(evidence: Evidence, *, seed: int = 0) -> Tensor:
     """The labels of the images behind the gradient, sorted, int64 (images,); labels may repeat."""
-    bias = _last_bias(evidence) / _steps(evidence)
+    local, steps = _local_training(evidence)
+    bias = _last_bias(evidence) / steps
     if evidence.images == 1:
         return bias.argmin().view(1)
-    noise = torch.rand((NOISE, *evidence.image_shape), generator=generator(seed, "labels")).to(bias.device)
-    with torch.no_grad(), untouched_statistics(evidence.model):
-        predicted = evidence.model(noise).softmax(1).mean(0)
-    expected = (evidence.images * (predicted - bias)).clamp_min(0)
+    expected = (evidence.images * (_predicted(evidence, local, seed) - bias)).clamp_min(0)
     counts = _whole(expected, evidence.images)
     return torch.repeat_interleave(torch.arange(len(bias), device=bias.device), counts)
+
+
+def _predicted(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
+    """The mean probabilities for noise; of a model that moves, on its way from the weights before to those after."""
+    noise = torch.rand((NOISE, *evidence.image_shape), generator=generator(seed, "labels")).to(evidence.device)
+    names, weights = trainable(evidence.model)
+    places = [0.0] if local is None else [local.lr * place / (WAY - 1) for place in range(WAY)]
+    predictions = []
+    with torch.no_grad(), untouched_statistics(evidence.model):
+        for place in places:
+            moved = {name: weight - place * evidence.named[name] for name, weight in zip(names, weights, strict=True)}
+            predictions.append(functional_call(evidence.model, moved, (noise,)).softmax(1).mean(0))
+    return torch.stack(predictions).mean(0)
 
 
 def right_share(found: Tensor, truth: Tensor) -> float:
@@ -45,12 +59,13 @@ def _whole(expected: Tensor, count: int) -> Tensor:
     return given
 
 
-def _steps(evidence: Evidence) -> int:
-    """How many gradients are summed in what was shared, on the way of a single image."""
+def _local_training(evidence: Evidence) -> tuple[FedAvg | None, int]:
+    """The local training behind what was shared, if any, and how many gradients are summed in it."""
     client, images = evidence.client, evidence.images
     if isinstance(client, Aggregate):
-        client, images = client.client, images // client.users
-    return client.steps(images) if isinstance(client, FedAvg) else 1
+        images //= client.users
+        client = client.client
+    return (client, client.steps(images)) if isinstance(client, FedAvg) else (None, 1)
 
 
 def _last_bias(evidence: Evidence) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Annotated
 import click
 import typer
 
-from gradveil.cli import attack, data, demo, operations, policies, report, score, search, train
+from gradveil.cli import attack, data, demo, invert, operations, policies, report, score, search, train
 from gradveil.errors import GradveilError
 from gradveil.version import __version__
 
@@ -37,6 +37,7 @@ app.command()(operations.operations)
 app.add_typer(policies.policies, name="policies")
 app.command()(policies.apply)
 app.command()(attack.attack)
+app.command()(invert.invert)
 app.command()(report.report)
 
 

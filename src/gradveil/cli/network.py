@@ -9,6 +9,7 @@ import typer
 if TYPE_CHECKING:
     from torch import nn
 
+    from gradveil.defenses import Defense
     from gradveil.types import Dataset
 
 ModelOption = Annotated[
@@ -30,15 +31,34 @@ class Network:
     stage: str
 
 
-def open_network(model: str | None, weights: Path | None, dataset: "Dataset", seed: int) -> Network:
-    """The model in `weights`, else a fresh one called `model`; either must fit the dataset."""
+def open_network(
+    model: str | None,
+    weights: Path | None,
+    dataset: "Dataset",
+    seed: int,
+    *,
+    stage: int | None = None,
+    defense: "Defense | None" = None,
+) -> Network:
+    """The model in `weights`, else a fresh one called `model`; either must fit the dataset.
+
+    With `stage` the fresh one takes so many training steps first, with the defense on.
+    """
+    from gradveil.defenses import Defense
     from gradveil.errors import GradveilError
     from gradveil.models import untrained
     from gradveil.models.weights import load_model
+    from gradveil.training.early import train_steps
 
     if weights is None:
         name = model or DEFAULT_MODEL
-        return Network(untrained(name, dataset, seed=seed), name, "untrained")
+        fresh = (defense or Defense()).network(untrained(name, dataset, seed=seed), seed=seed)
+        if not stage:
+            return Network(fresh, name, "untrained")
+        train_steps(fresh, dataset, stage, defense=defense or Defense(), seed=seed)
+        return Network(fresh, name, f"after {stage} training steps")
+    if stage is not None:
+        raise GradveilError("--stage trains a fresh model and --weights brings a trained one: one of them would do")
     module, card = load_model(weights, model=model)
     expected = (dataset.train.image_shape, len(dataset.train.classes))
     if (card.image_shape, len(card.classes)) != expected:
@@ -46,4 +66,6 @@ def open_network(model: str | None, weights: Path | None, dataset: "Dataset", se
             f"{weights} is for images {card.image_shape} in {len(card.classes)} classes, "
             f"{dataset.name} has {expected[0]} in {expected[1]}"
         )
+    if defense is not None:
+        module = defense.network(module, seed=seed)
     return Network(module, card.model, f"trained for {card.epochs:g} epochs")

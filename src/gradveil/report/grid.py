@@ -6,8 +6,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from gradveil.files import writing
 from gradveil.pictures import from_png
-from gradveil.records import UNDEFENDED
 from gradveil.report.groups import Group
+from gradveil.scenario import UNDEFENDED
 
 TILE = 112
 GAP = 8

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gradveil.records import UNDEFENDED, Record
+from gradveil.records import Record
+from gradveil.scenario import UNDEFENDED
 from gradveil.scores import Estimate
 
 
@@ -67,7 +68,7 @@ class Group:
 def grouped(records: Sequence[Record]) -> list[Group]:
     """The groups in a stable order."""
     settings: dict[tuple[str, str, str, str], dict[str, dict[int, Record]]] = {}
-    for record in sorted(records, key=lambda r: (r.scenario.defense != UNDEFENDED, r.scenario.defense, r.index)):
+    for record in sorted(records, key=lambda r: (r.scenario.defense != UNDEFENDED, r.scenario.column, r.index)):
         columns = settings.setdefault(record.scenario.setting, {})
-        columns.setdefault(record.scenario.defense, {})[record.index] = record
+        columns.setdefault(record.scenario.column, {})[record.index] = record
     return [Group(*setting, columns) for setting, columns in sorted(settings.items())]

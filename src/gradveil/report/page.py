@@ -11,9 +11,9 @@ import torch
 
 from gradveil.errors import GradveilError
 from gradveil.files import write_json, write_text
-from gradveil.records import UNDEFENDED
 from gradveil.report.groups import grouped
 from gradveil.report.words import decibels, verdicts
+from gradveil.scenario import UNDEFENDED
 from gradveil.store import read_records
 from gradveil.transforms import Policy
 from gradveil.version import __version__

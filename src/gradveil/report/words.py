@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gradveil.records import UNDEFENDED
 from gradveil.report.groups import Group
+from gradveil.scenario import UNDEFENDED
 from gradveil.scores import Estimate
 
 # From this PSNR on, a person sees no difference between two small images.

@@ -63,7 +63,7 @@ class FewSteps:
         units = normalization(model, image.shape[1])
         lowest, highest = units(torch.zeros_like(units.mean)), units(torch.ones_like(units.mean))
         guess = units(start).clone().requires_grad_()
-        step = Adam(self.lr, signed=False, decay=False).start(guess, self.steps)
+        step = Adam(self.lr, signed=False, schedule="constant").start([guess], self.steps)
 
         def closure() -> Tensor:
             # Signs are the same in pixels and in normalised units.

@@ -1,0 +1,114 @@
+"""`gradveil invert`: rebuild images from gradients that were saved somewhere else."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradveil.cli.network import DEFAULT_MODEL
+from gradveil.cli.output import JsonOption, SeedOption, emit, say
+
+
+def invert(
+    gradients: Annotated[Path, typer.Argument(help="safetensors file, a tensor per parameter name.")],
+    model: Annotated[str, typer.Option(help="Model name, or package.module:function.")] = DEFAULT_MODEL,
+    weights: Annotated[
+        Path | None, typer.Option(help="safetensors file of the model's weights; without it they are the seed's.")
+    ] = None,
+    image_shape: Annotated[str, typer.Option(help="Channels x height x width.")] = "1x28x28",
+    classes: Annotated[int, typer.Option(help="How many classes the model tells apart.", min=1)] = 10,
+    labels: Annotated[
+        str | None, typer.Option(help="Their labels, such as 3 or 1,5,5; without them they are read off.")
+    ] = None,
+    images: Annotated[int, typer.Option(help="How many images are behind the gradient.", min=1, max=100)] = 1,
+    attack: Annotated[str, typer.Option(help="A name from `gradveil attack list`.")] = "adam+cosine",
+    iterations: Annotated[int | None, typer.Option(help="Default: as published.", min=1)] = None,
+    client: Annotated[
+        str, typer.Option(help="fedsgd, or for (weights before - after) / lr: fedavg:batch=1,lr=0.01,epochs=1.")
+    ] = "fedsgd",
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("runs/invert"),
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Rebuild the images behind a gradient of your own system; no dataset is needed.
+
+    Examples:
+
+        gradveil invert gradient.safetensors --model lenet --weights model.safetensors --attack idlg
+        gradveil invert update.safetensors --model my_package.nets:build --image-shape 3x32x32 --images 8 --attack fast
+    """
+    from gradveil.animation import animated
+    from gradveil.attacks import attack_named
+    from gradveil.cli.score import check_folder
+    from gradveil.client import client_named
+    from gradveil.files import writing
+    from gradveil.invert import invert as run
+    from gradveil.models import build
+    from gradveil.models.weights import load_state
+    from gradveil.parallel import one_thread
+    from gradveil.pictures import to_pil
+    from gradveil.progress import bar
+    from gradveil.types import to_bytes
+
+    check_folder(out)
+    shape = parse_shape(image_shape)
+    network = build(model, shape, classes, seed=seed).eval()
+    if weights is not None:
+        load_state(network, weights)
+    given = None if labels is None else parse_labels(labels)
+    chosen = attack_named(attack, iterations=iterations)
+    with one_thread(), bar(f"{attack} on {model}", chosen.iterations, "steps") as advance:
+        found = run(
+            network,
+            gradients,
+            given,
+            attack=chosen,
+            image_shape=shape,
+            seed=seed,
+            images=images if given is None else len(given),
+            client=client_named(client),
+            on_iteration=lambda: advance(1),
+        )
+    pictures = [out / f"{number}.png" for number in range(len(found.images))]
+    for number, path in enumerate(pictures):
+        with writing(path) as temporary:
+            to_pil(to_bytes(found.images)[number]).save(temporary, format="PNG")
+        if found.trace is not None:
+            with writing(path.with_suffix(".gif")) as temporary:
+                temporary.write_bytes(animated(found.trace.frames[:, number]))
+    if json:
+        emit(
+            {
+                "attack": attack,
+                "pictures": [str(path) for path in pictures],
+                "labels": None if found.labels is None else found.labels.tolist(),
+                "ended": found.ended,
+                "iterations": found.iterations,
+                "restarts": found.restarts,
+                "similarity": None if found.trace is None else float(found.trace.similarity[-1].mean()),
+            }
+        )
+        return
+    if found.diverged:
+        say("the attack diverged: its gradient is no nearer to yours than none at all, the pictures mean nothing")
+    say(f"{len(pictures)} pictures in {out}, labels {found.labels.tolist() if found.labels is not None else 'unknown'}")
+
+
+def parse_shape(text: str) -> tuple[int, int, int]:
+    """`3x32x32` to numbers."""
+    from gradveil.errors import GradveilError
+
+    match = re.fullmatch(r"([13])x(\d{1,4})x(\d{1,4})", text)
+    if match is None:
+        raise GradveilError(f"image shape {text!r}: channels (1 or 3) x height x width such as 1x28x28 would do")
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+def parse_labels(text: str) -> list[int]:
+    """`1,5,5` to numbers."""
+    from gradveil.errors import GradveilError
+
+    if re.fullmatch(r"\d{1,7}(,\d{1,7})*", text) is None:
+        raise GradveilError(f"labels {text!r}: numbers such as 3 or 1,5,5 would do")
+    return [int(part) for part in text.split(",")]

@@ -1,0 +1,75 @@
+"""Invert gradients that a user saved from their own system; no dataset needed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from gradveil.attacks import Attack, Evidence, Reconstruction, attack_named
+from gradveil.attacks.inversion import OnIteration
+from gradveil.client import Client, share
+from gradveil.errors import GradveilError
+from gradveil.models import ImageShape
+from gradveil.types import Gradients, ImageSet
+
+LARGEST_FILE = 2**31 - 1
+
+
+def invert(
+    model: nn.Module,
+    gradients: Gradients | str | Path,
+    labels: Tensor | Sequence[int] | None = None,
+    *,
+    attack: str | Attack = "adam+cosine",
+    image_shape: ImageShape,
+    seed: int = 0,
+    images: int | None = None,
+    client: Client = share,
+    public: ImageSet | None = None,
+    on_iteration: OnIteration | None = None,
+) -> Reconstruction:
+    """Rebuild the images behind `gradients`, a tensor per parameter name or a safetensors file of such.
+
+    `model` is the network the gradients were computed with, in the mode they were computed in; it takes images in [0, 1]. Without
+    `labels` the attack reads them off the gradient or searches for them. `images` is how many there are (default: as many as
+    labels, or 1). `client` says how the gradients came about if not as one gradient of the mean loss: `FedAvg(lr, batch_size)`
+    for (weights before - weights after) / lr. `attack` is a name (`gradveil attack list`) or an attack of your own making.
+
+    Returns images (N, C, H, W) in [0, 1] with the labels and how the run went.
+    """
+    tensors = read_gradients(Path(gradients)) if isinstance(gradients, str | Path) else gradients
+    given = None if labels is None else torch.as_tensor(labels, dtype=torch.int64).reshape(-1)
+    if given is not None and images is not None and len(given) != images:
+        raise GradveilError(f"{images} images need as many labels, got {len(given)}")
+    count = images if images is not None else 1 if given is None else len(given)
+    device = next(iter(model.parameters())).device
+    evidence = Evidence(
+        model,
+        {name: tensor.to(device) for name, tensor in tensors.items()},
+        image_shape,
+        images=count,
+        labels=None if given is None else given.to(device),
+        client=client,
+        public=public,
+    )
+    chosen = attack_named(attack) if isinstance(attack, str) else attack
+    return chosen(evidence, seed=seed, on_iteration=on_iteration)
+
+
+def read_gradients(path: Path) -> Gradients:
+    """The tensors of a safetensors file of less than 2 GB; the file may come from anyone."""
+    if not path.is_file():
+        raise GradveilError(f"{path}: no such gradient file; a safetensors file would do")
+    if path.stat().st_size > LARGEST_FILE:
+        raise GradveilError(f"{path}: {path.stat().st_size / 2**30:.1f} GiB, less than 2 GiB would do")
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise GradveilError(f"{path}: not a readable safetensors file ({error})") from error
+    for name, tensor in found.items():
+        if not tensor.is_floating_point():
+            raise GradveilError(f"{path}: {name!r} holds {tensor.dtype}, floating point numbers would do")
+    return {name: tensor.float() for name, tensor in found.items()}

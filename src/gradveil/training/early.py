@@ -1,0 +1,57 @@
+"""The first steps of a training, where gradients leak most."""
+
+import torch
+from torch import nn
+
+from gradveil.client import share
+from gradveil.defenses import Defense
+from gradveil.errors import GradveilError
+from gradveil.randomness import derive_seed
+from gradveil.training.batches import ShuffledBatches, crop_and_flip
+from gradveil.training.recipe import Recipe
+from gradveil.types import Batch, Dataset, to_unit
+
+MOST_STEPS = 100_000
+# A tenth of the papers' rate, which in the first steps of a network without warm-up outruns batch norm's running statistics: in
+# evaluation mode gradients then vanish or explode.
+EARLY = Recipe(lr=0.01)
+
+
+def train_steps(
+    network: nn.Module, dataset: Dataset, steps: int, *, defense: Defense, recipe: Recipe = EARLY, seed: int = 0
+) -> None:
+    """Take the first `steps` steps of the recipe, with the defense on the images and on every gradient; changes `network`.
+
+    It is the training that participants go through, not a whole one: the learning rate does not drop.
+    """
+    if not 0 <= steps <= MOST_STEPS:
+        raise GradveilError(f"a stage is a number of training steps from 0 to {MOST_STEPS}, got {steps}")
+    optimizer = torch.optim.SGD(
+        network.parameters(),
+        lr=recipe.lr,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+        nesterov=recipe.momentum > 0,
+    )
+    order = ShuffledBatches(len(dataset.train), recipe.batch_size, seed)
+    network.train()
+    done = 0
+    while done < steps:
+        for epoch, indices in order:
+            if done == steps:
+                break
+            chosen = dataset.train.take(indices)
+            cropped = crop_and_flip(chosen.images, indices, seed, epoch)
+            images = defense.images(cropped, seed=derive_seed(seed, "stage", epoch), indices=indices)
+            batch = Batch(to_unit(images), chosen.labels)
+            gradients = defense.gradients(share(network, batch), seed=derive_seed(seed, "stage", done))
+            with torch.no_grad():
+                # The gradient is computed without touching running statistics; participants keep them up to date.
+                network(batch.images)
+            for name, parameter in network.named_parameters():
+                parameter.grad = gradients.get(name)
+            optimizer.step()
+            done += 1
+        order.set_epoch(order.epoch + 1)
+    network.zero_grad(set_to_none=True)
+    network.eval()
