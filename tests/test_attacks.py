@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,7 @@ def test_the_cosine_schedule_ends_at_nothing() -> None:
     for _ in range(10):
         step(closure)
         positions.append(float(guess.detach()))
-    moves = [before - after for before, after in zip(positions, positions[1:], strict=False)]
+    moves = [before - after for before, after in pairwise(positions)]
     assert moves[0] == pytest.approx(0.1, rel=1e-3)
     assert moves == sorted(moves, reverse=True)
     assert moves[-1] < 0.01

@@ -52,13 +52,15 @@ def test_finished_images_are_not_attacked_again_whatever_the_workers(
     attacked: list[int] = []
     from gradveil import leakage
 
-    original = leakage.attack_image
+    original = leakage.attack_units
 
-    def counting(scenario: Scenario, network: nn.Module, images: object, index: int, **options: object) -> Record:
-        attacked.append(index)
-        return original(scenario, network, images, index, **options)  # type: ignore[arg-type]
+    def counting(
+        scenario: Scenario, network: nn.Module, images: object, units: list[tuple[int]], **options: object
+    ) -> object:
+        attacked.extend(index for unit in units for index in unit)
+        return original(scenario, network, images, units, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(leakage, "attack_image", counting)
+    monkeypatch.setattr(leakage, "attack_units", counting)
     records = measure(SCENARIO, small_net, fashion.test, [1, 2, 0], run)
     assert attacked == [2]
     assert [record.index for record in records] == [1, 2, 0]

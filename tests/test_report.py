@@ -21,9 +21,29 @@ DEFENDED = replace(BARE, defense="3-1-7+43-18-18")
 
 def record(scenario: Scenario, index: int, psnr: float, null: float = 10.0, diverged: bool = False) -> Record:
     return Record(
-        scenario, index, "Coat", psnr, psnr, 0.5, 0.5, null, null, 0.1, 3, 1, diverged, {"label": "known"},
-        {"original": "", "transformed": "", "reconstruction": ""}, "0",
-    )  # fmt: skip
+        scenario=scenario,
+        index=index,
+        unit=(index,),
+        label="Coat",
+        psnr_transformed=psnr,
+        psnr_original=psnr,
+        ssim_transformed=0.5,
+        ssim_original=0.5,
+        mse_transformed=0.1,
+        mse_original=0.1,
+        null_psnr=null,
+        null_psnr_original=null,
+        label_accuracy=1.0,
+        distance=0.1,
+        iterations=3,
+        restarts=1,
+        ended="diverged" if diverged else "iterations",
+        similarity={},
+        layers={},
+        knowledge={"label": "known"},
+        pictures={"original": "", "transformed": "", "reconstruction": ""},
+        gradveil="0",
+    )
 
 
 def judged(bare: list[float], defended: list[float]) -> list[Verdict]:

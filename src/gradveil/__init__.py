@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gradveil.client import share as share
     from gradveil.datasets import DATASETS as DATASETS
     from gradveil.datasets import load as load
-    from gradveil.invert import invert as invert
+    from gradveil.inverting import invert as invert
     from gradveil.metrics import gain as gain
     from gradveil.metrics import psnr as psnr
     from gradveil.models import MODELS as MODELS
@@ -46,7 +46,7 @@ _HOMES = {
     "attack_named": "gradveil.attacks",
     "build": "gradveil.models",
     "gain": "gradveil.metrics",
-    "invert": "gradveil.invert",
+    "invert": "gradveil.inverting",
     "load": "gradveil.datasets",
     "load_policy": "gradveil.transforms",
     "psnr": "gradveil.metrics",

@@ -43,7 +43,7 @@ def invert(
     from gradveil.cli.score import check_folder
     from gradveil.client import client_named
     from gradveil.files import writing
-    from gradveil.invert import invert as run
+    from gradveil.inverting import invert as run
     from gradveil.models import build
     from gradveil.models.weights import load_state
     from gradveil.parallel import one_thread

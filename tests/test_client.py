@@ -1,0 +1,110 @@
+"""What participants share: gradients, local updates, sums; and that a model is left as it was."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from gradveil.client import Aggregate, FedAvg, client_named, share
+from gradveil.errors import GradveilError
+from gradveil.models import build
+from gradveil.types import Batch, Dataset, to_unit
+
+
+def batch_of(fashion: Dataset, count: int) -> Batch:
+    return Batch(to_unit(fashion.test.images[:count]), fashion.test.labels[:count])
+
+
+def test_shared_gradient_equals_backward(fashion: Dataset, small_net: nn.Module) -> None:
+    batch = batch_of(fashion, 3)
+    gradients = share(small_net, batch)
+    small_net.zero_grad()
+    F.cross_entropy(small_net(batch.images), batch.labels).backward()
+    for name, parameter in small_net.named_parameters():
+        assert parameter.grad is not None
+        torch.testing.assert_close(gradients[name], parameter.grad)
+    small_net.zero_grad()
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("client", [share, FedAvg(0.1, batch_size=2), Aggregate(2)], ids=["fedsgd", "fedavg", "sum"])
+def test_the_model_is_left_as_it_was(fashion: Dataset, client: FedAvg, training: bool) -> None:
+    model = build("convnet-4", (1, 28, 28), 10).train(training)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    client(model, batch_of(fashion, 4))
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(module.track_running_stats for module in model.modules() if isinstance(module, nn.BatchNorm2d))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("order", [None, 7])
+def test_local_training_against_torch_sgd(fashion: Dataset, order: int | None) -> None:
+    client = FedAvg(0.05, batch_size=2, epochs=3, order=order)
+    model, copy = (build("lenet", (1, 28, 28), 10).eval() for _ in range(2))
+    batch = batch_of(fashion, 5)
+    shared = client(model, batch)
+    optimizer = torch.optim.SGD(copy.parameters(), lr=0.05)
+    for epoch in range(3):
+        for piece in client._order(5, epoch).split(2):
+            optimizer.zero_grad()
+            F.cross_entropy(copy(batch.images[piece]), batch.labels[piece]).backward()
+            optimizer.step()
+    for (name, before), after in zip(model.named_parameters(), copy.parameters(), strict=True):
+        torch.testing.assert_close(shared[name], (before - after).detach() / 0.05, atol=1e-4, rtol=1e-3)
+    assert client.steps(5) == 9
+
+
+def test_one_local_step_is_the_gradient(fashion: Dataset, small_net: nn.Module) -> None:
+    batch = batch_of(fashion, 4)
+    once, gradient = FedAvg(1e-2, batch_size=4)(small_net, batch), share(small_net, batch)
+    for name in gradient:
+        torch.testing.assert_close(once[name], gradient[name], atol=2e-4, rtol=1e-2)
+
+
+def test_a_sum_of_gradients_is_the_gradient_of_all_images(fashion: Dataset, small_net: nn.Module) -> None:
+    batch = batch_of(fashion, 6)
+    together, whole = Aggregate(3)(small_net, batch), share(small_net, batch)
+    for name in whole:
+        torch.testing.assert_close(together[name], whole[name], atol=1e-5, rtol=1e-4)
+    with pytest.raises(GradveilError, match="6 images cannot be split evenly among 4 users"):
+        Aggregate(4)(small_net, batch)
+
+
+@pytest.mark.parametrize("client", [share, FedAvg(0.01, batch_size=1), Aggregate(2)], ids=["fedsgd", "fedavg", "sum"])
+def test_what_is_shared_can_be_differentiated_by_the_images(fashion: Dataset, client: FedAvg) -> None:
+    model = build("lenet", (1, 28, 28), 10).eval().double()
+    labels = fashion.test.labels[:2]
+    images = to_unit(fashion.test.images[:2]).double().requires_grad_()
+    probe = {name: torch.randn_like(tensor) for name, tensor in client(model, Batch(images.detach(), labels)).items()}
+
+    def along(images: torch.Tensor) -> torch.Tensor:
+        return torch.stack(
+            [(probe[name] * tensor).sum() for name, tensor in client(model, Batch(images, labels)).items()]
+        ).sum()
+
+    (slope,) = torch.autograd.grad(along(images), images)
+    direction = torch.randn(images.shape, generator=torch.Generator().manual_seed(0)).double()
+    step = 1e-5
+    with torch.no_grad():
+        ahead, back = images + step * direction, images - step * direction
+    expected = (along(ahead) - along(back)) / (2 * step)
+    torch.testing.assert_close((slope * direction).sum(), expected.detach(), rtol=1e-4, atol=1e-7)
+
+
+def test_clients_by_name() -> None:
+    assert client_named("fedsgd") is share
+    assert client_named("fedavg:batch=2,lr=0.5,epochs=3,shuffled=1") == FedAvg(0.5, 2, 3, order=0)
+    assert client_named("fedavg") == FedAvg(0.01, 1)
+    shuffled = client_named("fedavg:shuffled=1")
+    assert isinstance(shuffled, FedAvg)
+    assert shuffled.as_given() == FedAvg(0.01, 1)
+    for text, hint in (
+        ("fedprox", "known: fedsgd, fedavg"),
+        ("fedavg:speed=1", "unknown parameter 'speed'"),
+        ("fedavg:lr=fast", "must be a number"),
+        ("fedavg:batch=1.5", "whole number"),
+        ("fedavg:lr=0", "above 0"),
+        ("fedsgd:lr=1", "unknown parameter"),
+    ):
+        with pytest.raises(GradveilError, match=hint):
+            client_named(text)

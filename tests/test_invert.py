@@ -1,0 +1,101 @@
+"""Gradients that a user saved somewhere else."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import gradveil
+from gradveil import metrics
+from gradveil.client import FedAvg, share
+from gradveil.errors import GradveilError
+from gradveil.inverting import invert, read_gradients
+from gradveil.models import build
+from gradveil.types import Batch, Dataset, to_unit
+
+SHAPE = (1, 28, 28)
+
+
+class TheirNet(nn.Module):
+    """A model that knows nothing of this library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(784, 32)
+        self.second = nn.Linear(32, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.sigmoid(self.first(x.flatten(1))))  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def saved(fashion: Dataset, tmp_path: Path) -> tuple[nn.Module, Path, Batch]:
+    torch.manual_seed(0)
+    model = TheirNet()
+    batch = Batch(to_unit(fashion.test.images[:1]), fashion.test.labels[:1])
+    save_file(share(model, batch), tmp_path / "g.safetensors")
+    return model, tmp_path / "g.safetensors", batch
+
+
+@pytest.mark.parametrize("attack", ["analytic", "idlg", "dlg"])
+def test_a_saved_gradient_of_somebody_elses_model(saved: tuple[nn.Module, Path, Batch], attack: str) -> None:
+    model, path, batch = saved
+    found = gradveil.invert(model, path, attack=attack, image_shape=SHAPE, seed=0)
+    assert found.images.shape == (1, *SHAPE)
+    assert found.labels is not None
+    assert found.labels.tolist() == batch.labels.tolist()
+    assert float(metrics.psnr(found.images, batch.images)) > 30
+
+
+def test_a_saved_update_of_several_images(fashion: Dataset) -> None:
+    model = build("lenet", SHAPE, 10).eval()
+    batch = Batch(to_unit(fashion.test.images[:2]), fashion.test.labels[:2])
+    client = FedAvg(1e-3, batch_size=1, epochs=2)
+    found = invert(
+        model,
+        client(model, batch),
+        batch.labels.tolist(),
+        attack=gradveil.attack_named("fast", iterations=3),
+        image_shape=SHAPE,
+        client=client,
+    )
+    assert found.images.shape == (2, *SHAPE)
+
+
+def test_files_that_are_no_gradients(saved: tuple[nn.Module, Path, Batch], tmp_path: Path) -> None:
+    model, path, _ = saved
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "half").write_bytes(path.read_bytes()[:-100])
+    save_file({"first.weight": torch.ones(2, dtype=torch.int64)}, tmp_path / "whole")
+    for name, hint in (
+        ("missing", "no such gradient file"),
+        ("text", "not a readable safetensors file"),
+        ("half", "not a readable safetensors file"),
+        ("whole", "floating point numbers would do"),
+    ):
+        with pytest.raises(GradveilError, match=hint):
+            invert(model, tmp_path / name, image_shape=SHAPE)
+
+
+def test_a_file_of_two_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2**29], "data_offsets": [0, 2**31]}}).encode()
+    path = tmp_path / "large.safetensors"
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(2**31 + 8 + len(header))  # sparse: takes no space
+    with pytest.raises(GradveilError, match=r"2\.0 GiB, less than 2 GiB would do"):
+        read_gradients(path)
+
+
+def test_numbers_that_do_not_fit(saved: tuple[nn.Module, Path, Batch]) -> None:
+    model, path, _ = saved
+    with pytest.raises(GradveilError, match=r"lie in 0\.\.9, got 11\.\.11"):
+        invert(model, path, [11], image_shape=SHAPE)
+    with pytest.raises(GradveilError, match="3 images need as many labels, got 1"):
+        invert(model, path, [1], image_shape=SHAPE, images=3)
+    with pytest.raises(GradveilError, match="does not take images of shape"):
+        invert(model, path, [1], image_shape=(3, 32, 32))

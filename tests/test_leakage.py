@@ -1,0 +1,159 @@
+"""From a scenario to records: batches, clients, stages, knowledge, pictures."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from gradveil.animation import animated
+from gradveil.defenses import Defense
+from gradveil.errors import GradveilError
+from gradveil.leakage import assignment, measure, split
+from gradveil.metrics import mse
+from gradveil.models import build, untrained
+from gradveil.scenario import Scenario
+from gradveil.training.early import train_steps
+from gradveil.types import Dataset, to_unit
+
+SCENARIO = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "fast", 4, 0)
+
+
+def test_guesses_are_matched_one_to_one() -> None:
+    targets = torch.rand(5, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    order = torch.tensor([3, 0, 4, 1, 2])
+    assert torch.equal(targets[order][assignment(targets[order], targets)], targets)
+    # The first guess is nearest to both targets; only one may have it.
+    guesses = torch.stack([torch.full((1, 2, 2), value) for value in (0.5, 0.0)])
+    both = torch.stack([torch.full((1, 2, 2), value) for value in (0.45, 0.55)])
+    assert assignment(guesses, both).tolist() == [1, 0]
+
+
+def test_units() -> None:
+    assert split([4, 2, 7, 1], 2) == [(4, 2), (7, 1)]
+    with pytest.raises(GradveilError, match="5 images cannot be split into batches of 2"):
+        split([0, 1, 2, 3, 4], 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": 4},
+        {"batch": 4, "labels": "read"},
+        {"batch": 4, "client": "fedavg:batch=1,lr=0.01"},
+        {"batch": 4, "client": "fedavg:batch=2,lr=0.01,shuffled=1", "ordered": False},
+        {"batch": 4, "users": 2},
+        {"batch": 2, "batch_norm": "train"},
+        {"start": "class-mean"},
+        {"together": True},
+        {"defense": "3-1-7", "adaptive": True},
+    ],
+    ids=str,
+)
+def test_whatever_is_attacked(
+    fashion: Dataset, small_net: nn.Module, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    scenario = replace(SCENARIO, **changes)  # type: ignore[arg-type]
+    records = measure(scenario, small_net, fashion.test, [0, 1, 2, 3], tmp_path, public=fashion.train)
+    small_net.eval()
+    assert [record.index for record in records] == [0, 1, 2, 3]
+    assert {len(record.unit) for record in records} == {scenario.batch}
+    assert all(record.knowledge["batch size"] == f"known, {scenario.batch}" for record in records)
+    assert all(0 <= record.label_accuracy <= 1 for record in records)
+    assert len(list((tmp_path / "gifs").iterdir())) == 4
+    again = measure(scenario, small_net, fashion.test, [0, 1, 2, 3], tmp_path, public=fashion.train)
+    small_net.eval()
+    assert again == records
+
+
+def test_figures_are_those_of_the_pictures(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> None:
+    (record,) = measure(SCENARIO, small_net, fashion.test, [3], tmp_path)
+    from gradveil.pictures import from_png
+
+    rebuilt = torch.tensor(list(from_png(record.pictures["reconstruction"]).getdata())).view(1, 1, 28, 28) / 255
+    assert float(mse(rebuilt, to_unit(fashion.test.images[3:4]))) == pytest.approx(record.mse_original, rel=0.02)
+    assert record.figures()["beats_null"] is (record.gain > 0)
+    assert record.similarity["iterations"] == (1.0, 2.0, 3.0, 4.0)
+    assert set(record.similarity) == {"iterations", "all", "shallow", "deep"}
+    assert set(record.layers) == {name for name, _ in small_net.named_parameters()}
+
+
+def test_what_the_attacker_knew_is_written_down(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> None:
+    scenario = replace(
+        SCENARIO,
+        batch=2,
+        users=2,
+        client="fedavg:shuffled=1",
+        ordered=False,
+        labels="read",
+        start="zeros",
+        iterations=1,
+    )
+    known = measure(scenario, small_net, fashion.test, [0, 1], tmp_path)[0].knowledge
+    assert known["label"] == "read off the gradient"
+    assert known["initial guess"] == "zeros"
+    assert known["order of the images"] == "unknown, labels sorted"
+    assert known["users"] == "only the mean of 2 is seen"
+    assert "fedavg" in known["local training"]
+    assert known["defense"] == "none"
+
+
+def test_scenarios_that_cannot_be() -> None:
+    for changes, hint in (
+        ({"labels": "guessed"}, "known, read, joint would do"),
+        ({"batch_norm": "both"}, "eval, train would do"),
+        ({"batch": 3, "users": 2}, "3 images cannot be split evenly among 2 users"),
+    ):
+        with pytest.raises(GradveilError, match=hint):
+            replace(SCENARIO, **changes)  # type: ignore[arg-type]
+
+
+def test_the_first_steps_of_a_training(fashion: Dataset) -> None:
+    class Halved(Defense):
+        def gradients(self, gradients: dict[str, torch.Tensor], *, seed: int) -> dict[str, torch.Tensor]:
+            return {name: tensor / 2 for name, tensor in gradients.items()}
+
+    fresh = untrained("lenet", fashion)
+    plain, again, halved = (untrained("lenet", fashion) for _ in range(3))
+    train_steps(plain, fashion, 1, defense=Defense())
+    train_steps(again, fashion, 1, defense=Defense())
+    train_steps(halved, fashion, 1, defense=Halved())
+    for start, one, two, half in zip(*(net.parameters() for net in (fresh, plain, again, halved)), strict=True):
+        assert torch.equal(one, two)
+        # Weight decay is not halved, and small.
+        torch.testing.assert_close(2 * (start - half), start - one, atol=2e-5, rtol=0.05)
+    assert not plain.training
+    longer = untrained("convnet-4", fashion)
+    train_steps(longer, fashion, 50, defense=Defense())  # more than an epoch of 47 batches
+    with torch.no_grad():
+        right = longer(to_unit(fashion.test.images[:200])).argmax(1) == fashion.test.labels[:200]
+    assert float(right.float().mean()) > 0.3
+    with pytest.raises(GradveilError, match="0 to 100000, got -1"):
+        train_steps(longer, fashion, -1, defense=Defense())
+
+
+def test_an_animation_rests_on_its_last_frame() -> None:
+    frames = torch.randint(0, 256, (3, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    picture = Image.open(io.BytesIO(animated(frames)))
+    assert (picture.width, picture.height, picture.n_frames) == (112, 112, 3)  # type: ignore[attr-defined]
+    picture.seek(2)
+    assert picture.info["duration"] > 1000
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64), (1, 224, 224)])
+def test_larger_and_coloured_images(shape: tuple[int, int, int], tmp_path: Path) -> None:
+    from gradveil.types import ImageSet
+
+    images = torch.randint(0, 256, (2, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    made = ImageSet(images, torch.tensor([0, 1]), ("a", "b"))
+    records = measure(replace(SCENARIO, iterations=1), build("convnet-4", shape, 2), made, [0, 1], tmp_path)
+    assert all(record.iterations == 1 for record in records)
+
+
+def test_resnet152_runs(fashion: Dataset, tmp_path: Path) -> None:
+    scenario = replace(SCENARIO, model="resnet152-8", iterations=1)
+    (record,) = measure(scenario, untrained("resnet152-8", fashion), fashion.test, [0], tmp_path)
+    assert record.iterations == 1
