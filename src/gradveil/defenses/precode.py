@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import skip_init
 
 from gradveil.attacks import Attack, ClosedForm, Evidence
 from gradveil.attacks.analytic import layer_inputs
@@ -189,7 +188,7 @@ def _unexplained(weight: Tensor, factor: Tensor, row: Tensor) -> float:
 
 def _linear(inputs: int, outputs: int, chance: torch.Generator) -> nn.Linear:
     """As torch draws a fully connected layer, from a generator instead of the global stream."""
-    layer = skip_init(nn.Linear, inputs, outputs)
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     bound = 1 / math.sqrt(inputs)
     with torch.no_grad():
         for parameter in layer.parameters():
