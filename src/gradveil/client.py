@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.errors import GradveilError
+from gradveil.models.stochastic import penalties
 from gradveil.names import unknown
 from gradveil.randomness import generator
 from gradveil.spelling import parse, whole
@@ -126,9 +127,10 @@ def client_named(text: str) -> Client:
 
 
 def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:
-    """The mean cross entropy, with some of the model's parameters or buffers replaced."""
-    logits = functional_call(model, dict(replaced), (batch.images,)) if replaced else model(batch.images)
-    return F.cross_entropy(logits, batch.labels)
+    """The mean cross entropy and what the model's layers add to it, with some of its parameters or buffers replaced."""
+    with penalties(model) as costs:
+        logits = functional_call(model, dict(replaced), (batch.images,)) if replaced else model(batch.images)
+    return sum(costs, F.cross_entropy(logits, batch.labels))
 
 
 def trainable(model: nn.Module) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:

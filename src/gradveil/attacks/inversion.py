@@ -21,6 +21,7 @@ from gradveil.attacks.starts import STARTS
 from gradveil.client import loss_of, share, trainable, untouched_statistics
 from gradveil.errors import GradveilError
 from gradveil.models import normalization
+from gradveil.models.stochastic import Source, drawing, normal, stochastic, tape
 from gradveil.names import lookup
 from gradveil.randomness import generator
 from gradveil.types import Batch, to_bytes
@@ -31,6 +32,9 @@ OnIteration = Callable[[], None]
 Simulation = Callable[[Tensor, torch.Generator], Tensor]
 # What the attacker knows of the labels: given, read off the gradient, or searched for together with the image.
 LabelKnowledge = Literal["known", "read", "joint"]
+# What a network that draws at random drew for the participant, in the order of the draws: drawn anew for every try, searched
+# for together with the image, or told from the evidence.
+Draws = Literal["fresh", "searched"] | Callable[[Evidence], Tensor]
 
 MOMENTS = 20  # of a run that its trace shows
 # Runs that share one batch. From four on a run's numbers do not depend on what runs beside it, not even in the last digit.
@@ -45,7 +49,7 @@ class Inversion:
     published. `boxed` keeps it inside [0, 1] pixels. The best of up to `restarts` runs wins. A run whose distance, as a share
     of the distance of an all-zero gradient, gets to `good_enough` ends the attack; a run whose best distance `patience`
     iterations do not bring below `progress` times what it was ends there, on a plateau. `weighings` say what of the gradient
-    counts, `simulate` what the participant does to its images first.
+    counts, `simulate` what the participant does to its images first, `draws` what is known of a network's own chance.
     """
 
     objective: Objective
@@ -58,6 +62,7 @@ class Inversion:
     labels: LabelKnowledge = "known"
     weighings: tuple[Weighing, ...] = ()
     simulate: Simulation | None = None
+    draws: Draws = "fresh"
     good_enough: float = 0.0
     patience: int | None = None
     progress: float = 0.5
@@ -115,6 +120,8 @@ class Run:
     labels: Tensor | None
     # Logits of the labels where these are searched for.
     soft: Tensor
+    # What a network that draws at random drew, where it is searched for or told.
+    drawn: Tensor
     chance: torch.Generator
     restart: int
 
@@ -122,12 +129,20 @@ class Run:
     def of(cls, attack: Inversion, evidence: Evidence, seed: int, restart: int) -> "Run":
         labels = evidence.labels
         if labels is None and attack.labels != "joint":
-            labels = read_labels(evidence, seed=seed)
+            with drawing(evidence.model, normal(generator(seed, "draws for labels"))):
+                labels = read_labels(evidence, seed=seed)
         guess = STARTS[attack.start](evidence, labels, generator(seed, "guess", restart)).to(evidence.device)
         rows = evidence.images if labels is None else 0
         soft = torch.randn((rows, evidence.classes if rows else 0), generator=generator(seed, "labels", restart))
+        drawn = torch.zeros(0)
+        if callable(attack.draws):
+            drawn = attack.draws(evidence)
+        elif attack.draws == "searched":
+            drawn = torch.randn(_draws_of(evidence), generator=generator(seed, "draws", restart))
         chance = generator(seed, "simulation", restart)
-        return cls(attack, evidence, guess, labels, soft.to(evidence.device), chance, restart)
+        return cls(
+            attack, evidence, guess, labels, soft.to(evidence.device), drawn.to(evidence.device), chance, restart
+        )
 
     @cached_property
     def factors(self) -> list[Tensor] | None:
@@ -148,6 +163,10 @@ class Run:
         """What a guess gets whose gradient is zero: to end above it is to know less than nothing."""
         return float(self.attack.objective([torch.zeros_like(tensor) for tensor in self.target], self.target))
 
+    def source(self, drawn: Tensor) -> Source:
+        """Where the network's own chance comes from."""
+        return tape(drawn) if drawn.numel() else normal(self.chance)
+
     def label_of(self, soft: Tensor) -> Tensor:
         """What the guess's loss is computed with: labels, or probabilities where they are searched for."""
         return soft.softmax(1) if self.labels is None else self.labels
@@ -156,6 +175,21 @@ class Run:
 def best_of(found: Sequence[Reconstruction]) -> Reconstruction:
     """The one that matches best; a run that diverged only when all did."""
     return min(found, key=lambda one: (one.diverged, one.distance))
+
+
+def _draws_of(evidence: Evidence) -> int:
+    """How many numbers the network draws for what the participant shares."""
+    count = 0
+
+    def zeros(shape: torch.Size) -> Tensor:
+        nonlocal count
+        count += shape.numel()
+        return torch.zeros(shape)
+
+    images = torch.zeros((evidence.images, *evidence.image_shape), device=evidence.device)
+    with drawing(evidence.model, zeros):
+        evidence.client(evidence.model, Batch(images, torch.zeros(len(images), dtype=torch.int64).to(images.device)))
+    return count
 
 
 def _lots(runs: list[Run], whole: bool) -> list[list[Run]]:
@@ -174,11 +208,17 @@ class _State:
         self.units = normalization(self.model, runs[0].evidence.image_shape[0])
         self.guess = torch.stack([run.guess for run in runs]).requires_grad_()
         self.soft = torch.stack([run.soft for run in runs]).requires_grad_()
+        self.drawn = torch.stack([run.drawn for run in runs]).requires_grad_(attack.draws == "searched")
         self.distances: list[float] = []
 
     @property
     def free(self) -> list[Tensor]:
-        return [self.guess, self.soft] if self.soft.numel() else [self.guess]
+        return [tensor for tensor in self.moving if tensor.numel() and tensor.requires_grad]
+
+    @property
+    def moving(self) -> list[Tensor]:
+        """Everything that a run has for itself, the guess first."""
+        return [self.guess, self.soft, self.drawn]
 
     def pixels(self, guess: Tensor) -> Tensor:
         made: Tensor = guess * self.units.std + self.units.mean
@@ -192,6 +232,7 @@ class _State:
     @cached_property
     def _shares_a_batch(self) -> bool:
         plain = self.attack.simulate is None and not any(prior.looks_inside for prior in self.attack.priors)
+        plain = plain and not stochastic(self.model)
         return len(self.runs) >= FEWEST_TOGETHER and plain and all(run.evidence.client is share for run in self.runs)
 
     def _one_by_one(self) -> tuple[Tensor, list[float]]:
@@ -201,9 +242,10 @@ class _State:
         for tensor in self.free:
             tensor.grad = torch.zeros_like(tensor)
         for number, run in enumerate(self.runs):
-            guess, soft = (tensor.detach()[number].requires_grad_() for tensor in (self.guess, self.soft))
-            loss, distance = self._loss(run, guess, soft, consensus)
-            found = torch.autograd.grad(loss, [guess, soft][: len(self.free)])
+            own = [tensor.detach()[number].requires_grad_(tensor.requires_grad) for tensor in self.moving]
+            with drawing(self.model, run.source(own[2])):
+                loss, distance = self._loss(run, own[0], own[1], consensus)
+            found = torch.autograd.grad(loss, [tensor for tensor in own if tensor.numel() and tensor.requires_grad])
             for tensor, slope in zip(self.free, found, strict=True):
                 assert tensor.grad is not None
                 tensor.grad[number] = slope
@@ -277,7 +319,8 @@ class _State:
             pixels = self.pixels(self.guess[number])
             if self.attack.simulate is not None:
                 pixels = self.attack.simulate(pixels, run.chance)
-        shared = run.evidence.client(self.model, Batch(pixels, run.label_of(self.soft.detach()[number])))
+        with drawing(self.model, run.source(self.drawn.detach()[number])):
+            shared = run.evidence.client(self.model, Batch(pixels, run.label_of(self.soft.detach()[number])))
         return cosines(tuple(shared.values()), run.evidence.target)
 
 
@@ -289,7 +332,7 @@ class _Watch:
         self.every = max(1, state.attack.iterations // MOMENTS)
         self.history: list[float] = []
         self.moments: list[tuple[int, Tensor, Tensor]] = []
-        self.guess: Tensor | None = None
+        self.last: list[Tensor] = []  # what the run had for itself when it ended
         self.ended: Ending | None = None
         self.before = math.inf  # the best distance `patience` iterations ago
         self.best: list[float] = []
@@ -317,8 +360,7 @@ class _Watch:
 
     def _end(self, how: Ending) -> None:
         self.ended = how
-        self.guess = self.state.guess.detach()[self.number].clone()
-        self.soft = self.state.soft.detach()[self.number].clone()
+        self.last = [tensor.detach()[self.number].clone() for tensor in self.state.moving]
 
     def _remember(self) -> None:
         pixels = self.state.pixels(self.state.guess.detach()[self.number])
@@ -327,15 +369,15 @@ class _Watch:
 
     def reconstruction(self, distance: float) -> Reconstruction:
         """What came of it; `distance` is that of the last guess, which the history does not hold yet."""
-        assert self.guess is not None
         assert self.ended is not None
+        guess, soft, _ = self.last
         if not self.moments:
             self._remember()
-        labels = self.run.labels if self.run.labels is not None else self.soft.argmax(1)
+        labels = self.run.labels if self.run.labels is not None else soft.argmax(1)
         numbers, similarity, frames = zip(*self.moments, strict=True)
         return Reconstruction(
             # A run that blew up leaves no numbers; grey stands for them, `ended` says so.
-            images=self.state.pixels(self.guess).nan_to_num(0.5, 1.0, 0.0).clamp(0, 1),
+            images=self.state.pixels(guess).nan_to_num(0.5, 1.0, 0.0).clamp(0, 1),
             labels=labels,
             distance=distance,
             iterations=len(self.history),
@@ -368,8 +410,7 @@ def _minimise(attack: Inversion, runs: list[Run], on_iteration: OnIteration | No
     # The last steps have not been evaluated yet.
     with torch.no_grad():
         for watch in watches:
-            assert watch.guess is not None
-            state.guess[watch.number] = watch.guess
-            state.soft[watch.number] = watch.soft
+            for tensor, last in zip(state.moving, watch.last, strict=True):
+                tensor[watch.number] = last
     state.closure()
     return [watch.reconstruction(state.distances[watch.number]) for watch in watches]

@@ -1,5 +1,8 @@
 """What a participant does so that less leaks, and how an attacker who knows of it answers."""
 
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence
@@ -10,8 +13,10 @@ class Defense:
     """A defense acts on the private images, on the network, or on what is shared; each does nothing unless it is overridden.
 
     `answered` turns an attack into the one that knows the defense, `undone` is what that attacker does with the pictures it
-    rebuilt to get from what was shared to the original.
+    rebuilt to get from what was shared to the original. `str` gives the name that `defense_named` reads.
     """
+
+    name: ClassVar[str] = "none"
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         """The private uint8 images (B, C, H, W) as the network gets to see them."""
@@ -37,3 +42,31 @@ class Defense:
     def knowledge(self) -> str:
         """What the attacker who answers it knows and does, in words."""
         return "knows the defense and makes no use of it"
+
+    def __str__(self) -> str:
+        if not is_dataclass(self):
+            return self.name
+        required = [spelled(getattr(self, field.name)) for field in fields(self) if field.default is MISSING]
+        changed = [
+            f"{field.name}={spelled(getattr(self, field.name))}"
+            for field in fields(self)
+            if field.default is not MISSING and getattr(self, field.name) != field.default
+        ]
+        settings = ",".join(required + changed)
+        return f"{self.name}:{settings}" if settings else self.name
+
+
+@dataclass(frozen=True)
+class NoDefense(Defense):
+    """Share the gradient as it is."""
+
+    @property
+    def knowledge(self) -> str:
+        return "nothing is defended"
+
+
+def spelled(value: object) -> str:
+    """A setting as it stands in a defense's name."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return "+".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,61 @@
+"""Several defenses at once."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from gradveil.attacks import Attack, Evidence
+from gradveil.defenses.base import Defense
+from gradveil.errors import GradveilError
+from gradveil.randomness import derive_seed
+from gradveil.types import Gradients
+
+
+@dataclass(frozen=True)
+class Chain(Defense):
+    """Defenses one after the other: each acts on what the one before it leaves.
+
+    The first of a kind draws as it would alone, so that chains are paired with their members.
+    """
+
+    members: tuple[Defense, ...]
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise GradveilError("a chain needs at least one defense, such as 3-1-7 | prune:0.7")
+
+    def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
+        for number, member in enumerate(self.members):
+            images = member.images(images, seed=self._seed(seed, number), indices=indices)
+        return images
+
+    def network(self, model: nn.Module, *, seed: int) -> nn.Module:
+        for number, member in enumerate(self.members):
+            model = member.network(model, seed=self._seed(seed, number))
+        return model
+
+    def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
+        for number, member in enumerate(self.members):
+            gradients = member.gradients(gradients, seed=self._seed(seed, number))
+        return gradients
+
+    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+        for member in self.members:
+            attack = member.answered(attack, evidence)
+        return attack
+
+    def undone(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
+        for number, member in reversed(list(enumerate(self.members))):
+            images = member.undone(images, evidence, seed=self._seed(seed, number))
+        return images
+
+    @property
+    def knowledge(self) -> str:
+        return "; ".join(f"{member}: {member.knowledge}" for member in self.members)
+
+    def __str__(self) -> str:
+        return " | ".join(str(member) for member in self.members)
+
+    def _seed(self, seed: int, number: int) -> int:
+        earlier = sum(type(member) is type(self.members[number]) for member in self.members[:number])
+        return derive_seed(seed, "chain", earlier) if earlier else seed

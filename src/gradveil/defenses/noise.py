@@ -1,0 +1,112 @@
+"""Noise on what is shared.
+
+The noise is alike on every entry, so the likelihood of a guess is a matter of its plain distance to the shared gradient: tensors
+that are mostly noise still count, taken together they say a lot, and weighing them down makes attacks worse. What noise
+changes is how much an attacker's prior should count beside the likelihood.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gradveil.attacks import Attack, ClosedForm, Evidence
+from gradveil.attacks.inversion import Inversion
+from gradveil.attacks.objectives import l1_distance, l2_distance
+from gradveil.attacks.priors import TotalVariation
+from gradveil.defenses.base import Defense
+from gradveil.errors import GradveilError
+from gradveil.randomness import generator
+from gradveil.types import Gradients
+
+# How unlikely differences between neighbours are, per pixel and unit of difference; found by trying.
+ROUGHNESS = 1.5
+
+
+@dataclass(frozen=True)
+class _Noise(Defense):
+    """`scale` x standard noise on every entry of the gradient; a tensor's noise is a function of the seed and its name."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.scale < float("inf"):
+            raise GradveilError(f"{self.name} noise needs a scale from 0 on, such as 1e-3, got {self.scale:g}")
+
+    def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
+        return {
+            name: tensor + self.scale * self.standard(tensor, generator(seed, self.name, name))
+            for name, tensor in gradients.items()
+        }
+
+    def standard(self, like: Tensor, chance: torch.Generator) -> Tensor:
+        """Noise of scale 1 in the shape of `like`."""
+        raise NotImplementedError
+
+    @property
+    def variance(self) -> float:
+        """Of the noise on one entry."""
+        raise NotImplementedError
+
+    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+        if isinstance(attack, ClosedForm) or self.scale == 0:
+            return attack
+        found = [prior for prior in attack.priors if isinstance(prior, TotalVariation)]
+        others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
+        before = found[0] if found else TotalVariation(0.0)
+        weight = max(before.weight, self._smoothness(attack, evidence))
+        return replace(attack, priors=(*others, replace(before, weight=weight)))
+
+    def _smoothness(self, attack: Inversion, evidence: Evidence) -> float:
+        """The weight of the total variation beside the attack's objective.
+
+        -log posterior = |g - g'|^2 / (2 variance) + ROUGHNESS x pixels x total variation; times the worth of one of these units
+        in the objective. Rounded to half a decade, so that images of much the same gradient get the same attack.
+        """
+        if attack.objective is l2_distance:
+            unit = 2 * self.variance
+        elif attack.objective is l1_distance:
+            unit = math.sqrt(self.variance)
+        else:
+            # 1 - cosine = |g - g'|^2 / (2 |g| |g'|) for gradients of one length, and noise makes the shared one longer.
+            shared = sum(float(tensor.double().square().sum()) for tensor in evidence.target)
+            noise = self.variance * sum(tensor.numel() for tensor in evidence.target)
+            unit = self.variance / math.sqrt(shared * max(shared - noise, 0.01 * shared))
+        pixels = evidence.images * math.prod(evidence.image_shape)
+        return float(10 ** (round(2 * math.log10(ROUGHNESS * pixels * unit)) / 2))
+
+    @property
+    def knowledge(self) -> str:
+        return "knows the scale of the noise and smooths the more the larger it is beside the gradient"
+
+
+@dataclass(frozen=True)
+class GaussianNoise(_Noise):
+    """`scale` x standard normal noise on every entry of the gradient."""
+
+    name: ClassVar[str] = "gaussian"
+
+    def standard(self, like: Tensor, chance: torch.Generator) -> Tensor:
+        return torch.randn(like.shape, generator=chance).to(like)
+
+    @property
+    def variance(self) -> float:
+        return self.scale**2
+
+
+@dataclass(frozen=True)
+class LaplacianNoise(_Noise):
+    """`scale` x Laplace(0, 1) noise on every entry of the gradient; its variance is 2 scale^2."""
+
+    name: ClassVar[str] = "laplacian"
+
+    def standard(self, like: Tensor, chance: torch.Generator) -> Tensor:
+        # The difference of two exponential draws; unlike the logarithm of a uniform one it is never infinite.
+        one, other = (torch.empty(like.shape).exponential_(generator=chance) for _ in range(2))
+        return (one - other).to(like)
+
+    @property
+    def variance(self) -> float:
+        return 2 * self.scale**2

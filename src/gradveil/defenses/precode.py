@@ -1,0 +1,196 @@
+"""PRECODE: a variational bottleneck in the network, and three ways around it (Scheliga et al., 2022)."""
+
+import copy
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gradveil.attacks import Attack, ClosedForm, Evidence
+from gradveil.attacks.analytic import layer_inputs
+from gradveil.attacks.objectives import Layers, Weighing
+from gradveil.defenses.base import Defense
+from gradveil.errors import GradveilError
+from gradveil.models.stochastic import Stochastic
+from gradveil.names import unknown
+from gradveil.randomness import derive_seed, generator
+from gradveil.types import Gradients
+
+# A weight's gradient of one image is an outer product; what of it may be none when readings are still believed.
+TRUSTED = 1e-2
+
+
+class Sample(Stochastic):
+    """Statistics (..., 2k), means and raw deviations, to mu + sigma eps with sigma = softplus(raw) and eps ~ N(0, 1).
+
+    Costs beta KL(N(mu, sigma) || N(0, 1)) = beta / 2 sum over k of (mu^2 + sigma^2 - 1 - 2 log sigma), averaged over the images.
+    The published code counts the same in bits, so that its beta is 0.69 of this one.
+    """
+
+    def __init__(self, beta: float, seed: int) -> None:
+        super().__init__(seed)
+        self.beta = beta
+
+    def forward(self, statistics: Tensor) -> Tensor:
+        mu, sigma = self.moments(statistics)
+        return mu + sigma * self.draw(mu)
+
+    def penalty(self, x: Tensor) -> Tensor:
+        mu, sigma = self.moments(x)
+        divergence = (mu.square() + sigma.square() - 1 - 2 * sigma.log()).sum(-1) / 2
+        return self.beta * divergence.mean()
+
+    def moments(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of every bottleneck value, (..., k) each."""
+        mu, raw = statistics.chunk(2, -1)
+        return mu, F.softplus(raw)
+
+
+class Bottleneck(nn.Module):
+    """features -> statistics of k values -> a sample of them -> features; in training and in evaluation it samples alike."""
+
+    def __init__(self, features: int, k: int, beta: float, seed: int) -> None:
+        super().__init__()
+        self.encoder = _linear(features, 2 * k, generator(seed, "encoder"))
+        self.sample = Sample(beta, derive_seed(seed, "sample"))
+        self.decoder = _linear(k, features, generator(seed, "decoder"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        decoded: Tensor = self.decoder(self.sample(self.encoder(x)))
+        return decoded
+
+
+@dataclass(frozen=True)
+class Precode(Defense):
+    """Put a variational bottleneck of size `k` in front of fully connected layers, with `beta` x KL on the loss.
+
+    `at` names these layers; without it is the last one. A layer called `classify` becomes `classify.precode` and
+    `classify.layer`. The model that is given is left as it is.
+    """
+
+    name: ClassVar[str] = "precode"
+    k: int = 256
+    beta: float = 1e-3
+    at: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= 65536:
+            raise GradveilError(f"PRECODE needs a bottleneck of 1 to 65536 values, such as k=256, got {self.k}")
+        if not 0 <= self.beta < float("inf"):
+            raise GradveilError(
+                f"PRECODE needs a weight of the KL term from 0 on, such as beta=1e-3, got {self.beta:g}"
+            )
+
+    def network(self, model: nn.Module, *, seed: int) -> nn.Module:
+        defended = copy.deepcopy(model)
+        for position in self._positions(model):
+            layer = defended.get_submodule(position)
+            assert isinstance(layer, nn.Linear)
+            bottleneck = Bottleneck(layer.in_features, self.k, self.beta, derive_seed(seed, "precode", position))
+            bottleneck.to(layer.weight).train(layer.training)
+            guarded = nn.Sequential(OrderedDict(precode=bottleneck, layer=layer)).train(layer.training)
+            parent, _, child = position.rpartition(".")
+            if not position:
+                return guarded
+            setattr(defended.get_submodule(parent), child, guarded)
+        return defended
+
+    def _positions(self, model: nn.Module) -> tuple[str, ...]:
+        layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+        if not layers:
+            raise GradveilError("PRECODE goes in front of a fully connected layer, and the model has none")
+        for position in self.at:
+            if position not in layers:
+                raise unknown(position, layers, "fully connected layer")
+        return self.at or (layers[-1],)
+
+    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+        if isinstance(attack, ClosedForm):
+            return attack
+        if evidence.images == 1 and _begins_open(evidence):
+            return ClosedForm(labels=attack.labels)
+        if evidence.images == 1 and _readable(evidence):
+            return replace(attack, draws=read_draws, weighings=(*attack.weighings, *_without_bottlenecks(evidence)))
+        return replace(attack, draws="searched")
+
+    @property
+    def knowledge(self) -> str:
+        return (
+            "reads the image off where the network begins with a fully connected layer; elsewhere reads the bottleneck's "
+            "sample off the gradient of a single image and compares the layers in front of the bottleneck only; searches for "
+            "the sample together with the images of a batch"
+        )
+
+
+def bottlenecks(model: nn.Module) -> dict[str, Bottleneck]:
+    """The bottlenecks of a model by name; as prefixes they name the stochastic part of its gradient."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, Bottleneck)}
+
+
+def read_draws(evidence: Evidence) -> Tensor:
+    """What the bottlenecks drew for a single image, read off the gradient of their own layers.
+
+    Encoder and decoder are fully connected, so that each gives its input away: the encoder the features x, the decoder the
+    sample z. The weights turn x into mu and sigma, and eps = (z - mu) / sigma.
+    """
+    found: list[Tensor] = []
+    for name, bottleneck in bottlenecks(evidence.model).items():
+        features, _ = _input(evidence.named, f"{name}.encoder")
+        sample, _ = _input(evidence.named, f"{name}.decoder")
+        with torch.no_grad():
+            mu, sigma = bottleneck.sample.moments(bottleneck.encoder(features))
+        found.append((sample - mu) / sigma)
+    return torch.cat(found)
+
+
+def _without_bottlenecks(evidence: Evidence) -> tuple[Weighing, ...]:
+    """Leave out every bottleneck with the layer behind it, as long as something is left to compare."""
+    guarded = [name.rpartition(".")[0] for name in bottlenecks(evidence.model)]
+    if all(guarded) and any(all(not name.startswith(f"{layer}.") for layer in guarded) for name in evidence.gradients):
+        return (Layers(tuple((layer, 0.0) for layer in guarded)),)
+    return ()
+
+
+def _readable(evidence: Evidence) -> bool:
+    names = [f"{name}.{part}" for name in bottlenecks(evidence.model) for part in ("encoder", "decoder")]
+    shared = all(f"{name}.{kind}" in evidence.gradients for name in names for kind in ("weight", "bias"))
+    return bool(names) and shared and all(_input(evidence.named, name)[1] < TRUSTED for name in names)
+
+
+def _begins_open(evidence: Evidence) -> bool:
+    """Whether the network begins with a fully connected layer whose gradient is that of one image."""
+    try:
+        row = layer_inputs(evidence.model, evidence.named)[0][0]
+    except GradveilError:
+        return False
+    name = next(name for name, module in evidence.model.named_modules() if isinstance(module, nn.Linear))
+    weight = evidence.named[f"{name}.weight"]
+    return (
+        len(row) == math.prod(evidence.image_shape)
+        and _unexplained(weight, weight @ row / row.square().sum(), row) < TRUSTED
+    )
+
+
+def _input(gradients: Gradients, layer: str) -> tuple[Tensor, float]:
+    """The input of a fully connected layer by least squares over its rows, and which part of the gradient it leaves over."""
+    weight, bias = gradients[f"{layer}.weight"], gradients[f"{layer}.bias"]
+    row = weight.T @ bias / bias.square().sum().clamp_min(1e-30)
+    return row, _unexplained(weight, bias, row)
+
+
+def _unexplained(weight: Tensor, factor: Tensor, row: Tensor) -> float:
+    return float((weight - torch.outer(factor, row)).norm() / weight.norm().clamp_min(1e-30))
+
+
+def _linear(inputs: int, outputs: int, chance: torch.Generator) -> nn.Linear:
+    """As torch draws a fully connected layer, from a generator instead of the global stream."""
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    bound = 1 / math.sqrt(inputs)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-bound, bound, generator=chance)
+    return layer
