@@ -1,21 +1,82 @@
-"""Share the gradients of transformed images (Gao et al., 2021)."""
+"""Share the gradients of transformed images (Gao et al., CVPR 2021), and the attacker who knows the policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
+import torch
 from torch import Tensor
 
+from gradveil.attacks import Attack, Evidence, Inversion
+from gradveil.attacks.draws import Draw, SimulateDraws, SimulatePolicy, draws_of
+from gradveil.attacks.undo import Undo
 from gradveil.defenses.base import Defense
-from gradveil.transforms import Policy
+from gradveil.errors import GradveilError
+from gradveil.transforms.policy import Policy
 
 
 @dataclass(frozen=True)
 class Augment(Defense):
-    """Transform the private images with a policy before anything is computed from them."""
+    """Every private image is replaced by what `policy` makes of it.
+
+    The attacker knows the policy, or with `knows="draw"` also which member and signs every image got; call `told` to let
+    them know. With `how="undo"` they rebuild the transformed image and undo the policy afterwards, using public images
+    where the evidence has some; with `how="simulate"` they search for the original, transforming every guess. Undoing is
+    the stronger answer by far: the gradient fixes one draw, and a search that draws afresh at every step follows none.
+    """
 
     policy: Policy
+    knows: Literal["policy", "draw"] = "policy"
+    how: Literal["undo", "simulate"] = "undo"
+    # Seed and indices of the attacked images, for knows="draw".
+    drawn: tuple[int, tuple[int, ...]] | None = None
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         return self.policy(images, seed=seed, indices=indices)
 
-    def __str__(self) -> str:
-        return str(self.policy)
+    def told(self, *, seed: int, indices: Tensor) -> "Augment":
+        """The same defense against an attacker who knows what `images(..., seed=seed, indices=indices)` drew."""
+        return replace(self, knows="draw", drawn=(seed, tuple(indices.tolist())))
+
+    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+        if self.how == "undo":
+            return attack
+        if not isinstance(attack, Inversion):
+            raise GradveilError("a closed form cannot simulate a policy; how='undo' would do")
+        if self.knows == "draw":
+            return replace(attack, simulate=SimulateDraws(self._draws(evidence.images, evidence.image_shape[0])))
+        return replace(attack, simulate=SimulatePolicy(self.policy))
+
+    def undone(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
+        if self.how == "simulate":
+            return images
+        public = _public_of(evidence)
+        if self.knows == "draw":
+            return Undo().known(images, self._draws(*images.shape[:2]), public)
+        return Undo().unknown(images, self.policy, public, seed=seed)
+
+    @property
+    def knowledge(self) -> str:
+        what = "the policy" if self.knows == "policy" else "the policy and every image's draw"
+        if self.how == "undo":
+            return f"knows {what}, rebuilds the transformed image and undoes the policy"
+        return f"knows {what} and simulates it at every step"
+
+    def _draws(self, images: int, channels: int) -> tuple[Draw, ...]:
+        if self.drawn is None:
+            raise GradveilError("knows='draw' needs the draw: use told(seed=..., indices=...)")
+        seed, indices = self.drawn
+        if len(indices) != images:
+            raise GradveilError(f"{images} images were attacked, the draws of {len(indices)} were told")
+        return draws_of(self.policy, channels, seed=seed, indices=torch.tensor(indices))
+
+
+def _public_of(evidence: Evidence) -> list[Tensor | None] | None:
+    """Per image the public images of its class, of all classes where labels are unknown or the class has hardly any."""
+    public = evidence.public
+    if public is None or public.image_shape != evidence.image_shape:
+        return None
+    if evidence.labels is None:
+        return [public.images] * evidence.images
+    labels = evidence.labels.tolist()
+    chosen = {label: public.images[public.labels == label] for label in labels}
+    return [chosen[label] if len(chosen[label]) > 1 else public.images for label in labels]
