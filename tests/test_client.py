@@ -27,7 +27,7 @@ def test_shared_gradient_equals_backward(fashion: Dataset, small_net: nn.Module)
 
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("client", [share, FedAvg(0.1, batch_size=2), Aggregate(2)], ids=["fedsgd", "fedavg", "sum"])
+@pytest.mark.parametrize("client", [share, FedAvg(0.1, batch=2), Aggregate(2)], ids=["fedsgd", "fedavg", "sum"])
 def test_the_model_is_left_as_it_was(fashion: Dataset, client: FedAvg, training: bool) -> None:
     model = build("convnet-4", (1, 28, 28), 10).train(training)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -39,7 +39,7 @@ def test_the_model_is_left_as_it_was(fashion: Dataset, client: FedAvg, training:
 
 @pytest.mark.parametrize("order", [None, 7])
 def test_local_training_against_torch_sgd(fashion: Dataset, order: int | None) -> None:
-    client = FedAvg(0.05, batch_size=2, epochs=3, order=order)
+    client = FedAvg(0.05, batch=2, epochs=3, order=order)
     model, copy = (build("lenet", (1, 28, 28), 10).eval() for _ in range(2))
     batch = batch_of(fashion, 5)
     shared = client(model, batch)
@@ -56,7 +56,7 @@ def test_local_training_against_torch_sgd(fashion: Dataset, order: int | None) -
 
 def test_one_local_step_is_the_gradient(fashion: Dataset, small_net: nn.Module) -> None:
     batch = batch_of(fashion, 4)
-    once, gradient = FedAvg(1e-2, batch_size=4)(small_net, batch), share(small_net, batch)
+    once, gradient = FedAvg(1e-2, batch=4)(small_net, batch), share(small_net, batch)
     for name in gradient:
         torch.testing.assert_close(once[name], gradient[name], atol=2e-4, rtol=1e-2)
 
@@ -70,7 +70,7 @@ def test_a_sum_of_gradients_is_the_gradient_of_all_images(fashion: Dataset, smal
         Aggregate(4)(small_net, batch)
 
 
-@pytest.mark.parametrize("client", [share, FedAvg(0.01, batch_size=1), Aggregate(2)], ids=["fedsgd", "fedavg", "sum"])
+@pytest.mark.parametrize("client", [share, FedAvg(0.01, batch=1), Aggregate(2)], ids=["fedsgd", "fedavg", "sum"])
 def test_what_is_shared_can_be_differentiated_by_the_images(fashion: Dataset, client: FedAvg) -> None:
     model = build("lenet", (1, 28, 28), 10).eval().double()
     labels = fashion.test.labels[:2]
@@ -93,18 +93,18 @@ def test_what_is_shared_can_be_differentiated_by_the_images(fashion: Dataset, cl
 
 def test_clients_by_name() -> None:
     assert client_named("fedsgd") is share
-    assert client_named("fedavg:batch=2,lr=0.5,epochs=3,shuffled=1") == FedAvg(0.5, 2, 3, order=0)
+    assert client_named("fedavg:batch=2,lr=0.5,epochs=3,order=4") == FedAvg(0.5, 2, 3, order=4)
     assert client_named("fedavg") == FedAvg(0.01, 1)
-    shuffled = client_named("fedavg:shuffled=1")
+    shuffled = client_named("fedavg:order=1")
     assert isinstance(shuffled, FedAvg)
     assert shuffled.as_given() == FedAvg(0.01, 1)
     for text, hint in (
         ("fedprox", "known: fedsgd, fedavg"),
-        ("fedavg:speed=1", "unknown parameter 'speed'"),
+        ("fedavg:speed=1", "unknown setting of fedavg 'speed'"),
         ("fedavg:lr=fast", "must be a number"),
         ("fedavg:batch=1.5", "whole number"),
         ("fedavg:lr=0", "above 0"),
-        ("fedsgd:lr=1", "unknown parameter"),
+        ("fedsgd:lr=1", "unknown client"),
     ):
         with pytest.raises(GradveilError, match=hint):
             client_named(text)

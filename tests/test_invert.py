@@ -54,7 +54,7 @@ def test_a_saved_gradient_of_somebody_elses_model(saved: tuple[nn.Module, Path, 
 def test_a_saved_update_of_several_images(fashion: Dataset) -> None:
     model = build("lenet", SHAPE, 10).eval()
     batch = Batch(to_unit(fashion.test.images[:2]), fashion.test.labels[:2])
-    client = FedAvg(1e-3, batch_size=1, epochs=2)
+    client = FedAvg(1e-3, batch=1, epochs=2)
     found = invert(
         model,
         client(model, batch),

@@ -44,12 +44,15 @@ def test_units() -> None:
         {"batch": 4},
         {"batch": 4, "labels": "read"},
         {"batch": 4, "client": "fedavg:batch=1,lr=0.01"},
-        {"batch": 4, "client": "fedavg:batch=2,lr=0.01,shuffled=1", "ordered": False},
+        {"batch": 4, "client": "fedavg:batch=2,lr=0.01,order=1", "ordered": False},
         {"batch": 4, "users": 2},
         {"batch": 2, "batch_norm": "train"},
         {"start": "class-mean"},
         {"together": True},
-        {"defense": "3-1-7", "adaptive": True},
+        {"defense": "3-1-7", "attacker": "adaptive"},
+        {"defense": "3-1-7", "attacker": "draw"},
+        {"defense": "3-1-7 | prune:0.9", "attacker": "simulate"},
+        {"defense": "gaussian:1e-3", "attacker": "adaptive"},
     ],
     ids=str,
 )
@@ -86,7 +89,7 @@ def test_what_the_attacker_knew_is_written_down(fashion: Dataset, small_net: nn.
         SCENARIO,
         batch=2,
         users=2,
-        client="fedavg:shuffled=1",
+        client="fedavg:order=1",
         ordered=False,
         labels="read",
         start="zeros",
@@ -98,7 +101,7 @@ def test_what_the_attacker_knew_is_written_down(fashion: Dataset, small_net: nn.
     assert known["order of the images"] == "unknown, labels sorted"
     assert known["users"] == "only the mean of 2 is seen"
     assert "fedavg" in known["local training"]
-    assert known["defense"] == "none"
+    assert known["defense"] == "not used"
 
 
 def test_scenarios_that_cannot_be() -> None:

@@ -18,7 +18,7 @@ from gradveil.errors import GradveilError
 from gradveil.models.stochastic import penalties
 from gradveil.names import unknown
 from gradveil.randomness import generator
-from gradveil.spelling import parse, whole
+from gradveil.spelling import made
 from gradveil.types import Batch, Gradients
 
 # (model, batch) -> what is shared; the model is left as it was.
@@ -39,21 +39,21 @@ def share(model: nn.Module, batch: Batch) -> Gradients:
 
 @dataclass(frozen=True)
 class FedAvg:
-    """Share what `epochs` passes of plain SGD over the batch change, in pieces of `batch_size`: (w - w after) / lr.
+    """Share what `epochs` passes of plain SGD over the images change, in pieces of `batch`: (w - w after) / lr.
 
     Divided by the rate, a single step is the gradient itself. `order` is a seed: with it every pass has an order of its own,
     without it images come as they are given.
     """
 
-    lr: float
-    batch_size: int
+    lr: float = 0.01
+    batch: int = 1
     epochs: int = 1
     order: int | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.epochs < 1 or not 0 < self.lr < 1000:
+        if self.batch < 1 or self.epochs < 1 or not 0 < self.lr < 1000:
             raise GradveilError(
-                f"local training needs a batch size and epochs of at least 1 and a rate above 0, got {self.batch_size}, "
+                f"local training needs a batch size and epochs of at least 1 and a rate above 0, got {self.batch}, "
                 f"{self.epochs} and {self.lr:g}"
             )
 
@@ -63,7 +63,7 @@ class FedAvg:
         weights = start if keep else tuple(weight.detach().requires_grad_() for weight in start)
         with untouched_statistics(model):
             for epoch in range(self.epochs):
-                for piece in torch.split(self._order(len(batch.images), epoch), self.batch_size):
+                for piece in torch.split(self._order(len(batch.images), epoch), self.batch):
                     chosen = Batch(batch.images[piece], batch.labels[piece])
                     loss = loss_of(model, chosen, dict(zip(names, weights, strict=True)))
                     steps = torch.autograd.grad(loss, weights, create_graph=keep)
@@ -75,7 +75,7 @@ class FedAvg:
 
     def steps(self, images: int) -> int:
         """How many steps `images` images make."""
-        return self.epochs * -(-images // self.batch_size)
+        return self.epochs * -(-images // self.batch)
 
     def as_given(self) -> "FedAvg":
         """The same training as somebody imagines it who does not know the order."""
@@ -110,20 +110,13 @@ class Aggregate:
 
 
 def client_named(text: str) -> Client:
-    """`fedsgd`, or `fedavg:batch=1,lr=0.01,epochs=1,shuffled=0`: local SGD in pieces of `batch`, shuffled if that is 1."""
-    name = text.partition(":")[0]
-    if name == "fedsgd":
-        parse(text, first=None, keys={})
+    """`fedsgd`, or `fedavg:batch=1,lr=0.01,epochs=1,order=0` with what `FedAvg` is to be told."""
+    name, colon, settings = text.partition(":")
+    if name == "fedsgd" and not colon:
         return share
     if name != "fedavg":
-        raise unknown(name, ("fedsgd", "fedavg"), "client")
-    values = parse(text, first=None, keys={"batch": 1, "lr": 0.01, "epochs": 1, "shuffled": 0})[1]
-    return FedAvg(
-        lr=values["lr"],
-        batch_size=whole(values["batch"], "batch"),
-        epochs=whole(values["epochs"], "epochs"),
-        order=0 if values["shuffled"] else None,
-    )
+        raise unknown(text, ("fedsgd", "fedavg"), "client", more=", such as fedavg:batch=1,lr=0.01,epochs=1,order=0")
+    return made(FedAvg, name, settings if colon else None, example="fedavg:lr=0.01")
 
 
 def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:

@@ -34,7 +34,7 @@ def invert(
 
     `model` is the network the gradients were computed with, in the mode they were computed in; it takes images in [0, 1]. Without
     `labels` the attack reads them off the gradient or searches for them. `images` is how many there are (default: as many as
-    labels, or 1). `client` says how the gradients came about if not as one gradient of the mean loss: `FedAvg(lr, batch_size)`
+    labels, or 1). `client` says how the gradients came about if not as one gradient of the mean loss: `FedAvg(lr, batch)`
     for (weights before - weights after) / lr. `attack` is a name (`gradveil attack list`) or an attack of your own making.
 
     Returns images (N, C, H, W) in [0, 1] with the labels and how the run went.

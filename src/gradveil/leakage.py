@@ -16,12 +16,13 @@ from gradveil.attacks import Attack, ClosedForm, Evidence, Reconstruction
 from gradveil.attacks.labels import right_share
 from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
+from gradveil.models.stochastic import drawing, normal
 from gradveil.parallel import from_workers, run_jobs
 from gradveil.pictures import to_png
 from gradveil.progress import Advance, Progress, ignore, silent
-from gradveil.randomness import derive_seed
+from gradveil.randomness import derive_seed, generator
 from gradveil.records import ESTIMATE, Record
-from gradveil.scenario import FEDSGD, UNDEFENDED, Scenario
+from gradveil.scenario import FEDSGD, Scenario
 from gradveil.store import Store
 from gradveil.types import Batch, ImageSet, to_bytes, to_unit
 from gradveil.version import __version__
@@ -118,7 +119,8 @@ class Share:
     ) -> "Share":
         originals = images.take(unit)
         transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(unit))
-        clean = scenario.make_client()(network, Batch(to_unit(transformed), originals.labels))
+        with drawing(network, normal(generator(scenario.seed, "draws", *unit))):
+            clean = scenario.make_client()(network, Batch(to_unit(transformed), originals.labels))
         shared = defense.gradients(clean, seed=derive_seed(scenario.seed, "defense", *unit))
         labels = originals.labels if scenario.ordered else originals.labels.sort().values
         evidence = Evidence(
@@ -131,6 +133,12 @@ class Share:
             public=public,
         )
         return cls(unit, originals, transformed, evidence, derive_seed(scenario.seed, "attack", *unit))
+
+    def known(self, scenario: Scenario, defense: Defense) -> Defense | None:
+        """The defense as far as the attacker knows it."""
+        if scenario.attacker == "plain":
+            return None
+        return defense.against(scenario.attacker, seed=scenario.seed, indices=torch.tensor(self.unit))
 
 
 def attack_units(
@@ -148,12 +156,13 @@ def attack_units(
     shares = [Share.of(scenario, defense, network, images, unit, public) for unit in units]
     steps = Steps(attack.iterations * len(units), advance)
     rebuilt: list[tuple[Attack, Reconstruction]] = []
-    if scenario.together and not scenario.adaptive and not isinstance(attack, ClosedForm):
+    if scenario.together and scenario.attacker == "plain" and not isinstance(attack, ClosedForm):
         evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
         rebuilt = [(attack, one) for one in attack.together(evidences, seeds, on_iteration=steps.one)]
     else:
         for share in shares:
-            used = defense.answered(attack, share.evidence) if scenario.adaptive else attack
+            known = share.known(scenario, defense)
+            used = attack if known is None else known.answered(attack, share.evidence)
             rebuilt.append((used, used(share.evidence, seed=share.seed, on_iteration=steps.one)))
     steps.rest()
     return [
@@ -165,8 +174,9 @@ def attack_units(
 
 def _results(scenario: Scenario, defense: Defense, share: Share, attack: Attack, found: Reconstruction) -> list[Result]:
     transformed, original = to_unit(share.transformed), to_unit(share.originals.images)
-    undone = defense.undone(found.images, share.evidence, seed=scenario.seed) if scenario.adaptive else found.images
-    order = assignment(undone if scenario.adaptive else found.images, original if scenario.adaptive else transformed)
+    known = share.known(scenario, defense)
+    undone = found.images if known is None else known.undone(found.images, share.evidence, seed=scenario.seed)
+    order = assignment(found.images, transformed) if known is None else assignment(undone, original)
     rebuilt, estimates = found.images[order], undone[order]
     figures = {
         "psnr_transformed": metrics.psnr(rebuilt, transformed),
@@ -179,7 +189,7 @@ def _results(scenario: Scenario, defense: Defense, share: Share, attack: Attack,
     errors = {"mse_transformed": metrics.mse(rebuilt, transformed), "mse_original": metrics.mse(estimates, original)}
     labels = share.originals.labels
     right = right_share(found.labels, labels) if found.labels is not None else 0.0
-    knowledge = what_is_known(scenario, defense, attack)
+    knowledge = what_is_known(scenario, known, attack)
     trace = found.trace
     results = []
     for row, index in enumerate(share.unit):
@@ -220,17 +230,16 @@ def assignment(guesses: Tensor, targets: Tensor) -> Tensor:
     return torch.from_numpy(linear_sum_assignment(errors.cpu().numpy())[1])
 
 
-def what_is_known(scenario: Scenario, defense: Defense, attack: Attack) -> dict[str, str]:
+def what_is_known(scenario: Scenario, known_defense: Defense | None, attack: Attack) -> dict[str, str]:
     """Everything the attacker has besides the gradient, and what it began with; part of every record."""
     labels = {"known": "known", "read": "read off the gradient", "joint": "searched for together with the image"}
     modes = {"eval": "evaluation mode, running statistics known", "train": "training mode, statistics of the batch"}
-    undefended = scenario.defense == UNDEFENDED
     known = {
         "model and weights": "known",
         "label": labels[attack.labels],
         "batch size": f"known, {scenario.batch}",
         "batch norm": modes[scenario.batch_norm],
-        "defense": "none" if undefended else defense.knowledge if scenario.adaptive else "not used",
+        "defense": "not used" if known_defense is None else known_defense.knowledge,
         "initial guess": "none" if isinstance(attack, ClosedForm) else attack.start,
     }
     if scenario.users > 1:

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from gradveil.attacks import Attack, LabelKnowledge, attack_named
 from gradveil.client import Aggregate, Client, FedAvg, client_named
+from gradveil.defenses import Attacker
 from gradveil.errors import GradveilError
 
 UNDEFENDED = "none"
@@ -19,7 +20,7 @@ class Scenario:
     `model` and `stage` describe the attacked network in words ("convnet-16", "untrained"). `defense` and `client` are spelled
     as `defense_named` and `client_named` read them. What is None is as the attack was published. `batch` images are behind
     each share, `users` participants behind each sum. With `ordered` the attacker knows in which order local steps took
-    the images; `adaptive` attackers know the defense; `together` attacks share one batched loop.
+    the images; an `attacker` that is not plain knows the defense; `together` attacks share one batched loop.
     """
 
     dataset: str
@@ -38,13 +39,14 @@ class Scenario:
     users: int = 1
     ordered: bool = True
     batch_norm: BatchNormMode = "eval"
-    adaptive: bool = False
+    attacker: Attacker = "plain"
     together: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("labels", self.labels, (None, *get_args(LabelKnowledge))),
             ("batch norm", self.batch_norm, get_args(BatchNormMode)),
+            ("attacker", self.attacker, get_args(Attacker)),
         ):
             if value not in known:
                 raise GradveilError(f"{name} {value!r}: {', '.join(str(one) for one in known if one)} would do")
@@ -97,4 +99,4 @@ class Scenario:
     @property
     def column(self) -> str:
         """The defense, and whether the attacker knows it."""
-        return f"{self.defense} (known)" if self.adaptive and self.defense != UNDEFENDED else self.defense
+        return self.defense if self.attacker == "plain" else f"{self.defense}, {self.attacker} attacker"

@@ -24,13 +24,18 @@ def attack(
         str, typer.Option(help="none, a policy such as 3-1-7+43-18-18, a policy file, prune:0.9, gaussian:1e-3, ...")
     ] = "none",
     attack: Annotated[str, typer.Option(help="A name from `gradveil attack list`.")] = "adam+cosine",
-    adaptive: Annotated[bool, typer.Option("--adaptive", help="The attacker knows the defense.")] = False,
+    attacker: Annotated[
+        str,
+        typer.Option(
+            help="plain; adaptive: knows the defense; draw: also what it drew at random; simulate: tries it on every guess."
+        ),
+    ] = "plain",
     stage: Annotated[
         int | None, typer.Option(help="Attack after so many training steps, taken with the defense on.", min=0)
     ] = None,
     batch: Annotated[int, typer.Option(help="Images behind each gradient, up to 100.", min=1, max=100)] = 1,
     client: Annotated[
-        str, typer.Option(help="fedsgd, or local training: fedavg:batch=1,lr=0.01,epochs=1,shuffled=0.")
+        str, typer.Option(help="fedsgd, or local training: fedavg:batch=1,lr=0.01,epochs=1,order=0 (a seed).")
     ] = "fedsgd",
     users: Annotated[int, typer.Option(help="The attacker sees only the mean of so many users.", min=1)] = 1,
     unordered: Annotated[
@@ -63,7 +68,7 @@ def attack(
 
         gradveil attack list
         gradveil attack --model convnet-16 --attack fast
-        gradveil attack --model convnet-16 --attack fast --defense 3-1-7 --adaptive --stage 5
+        gradveil attack --model convnet-16 --attack fast --defense 3-1-7 --attacker adaptive --stage 5
         gradveil attack --model lenet --attack dlg --indices 0:3 --json
         gradveil attack --attack fast --batch 4 --client fedavg:batch=1,lr=0.01 --labels read
         gradveil report runs/attack
@@ -106,7 +111,7 @@ def attack(
         users=users,
         ordered=not unordered,
         batch_norm=batch_norm,  # type: ignore[arg-type]
-        adaptive=adaptive,
+        attacker=attacker,  # type: ignore[arg-type]
         together=together,
     )
     records = measure(

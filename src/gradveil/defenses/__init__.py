@@ -2,21 +2,21 @@
 
 import os
 import re
-from dataclasses import MISSING, fields
-from typing import get_type_hints
 
 from gradveil.defenses.augment import Augment
-from gradveil.defenses.base import Defense, NoDefense
+from gradveil.defenses.base import Attacker, Defense, NoDefense
 from gradveil.defenses.chain import Chain
 from gradveil.defenses.noise import GaussianNoise, LaplacianNoise
 from gradveil.defenses.precode import Precode
 from gradveil.defenses.pruning import Clip, Prune
 from gradveil.errors import GradveilError
 from gradveil.names import unknown
+from gradveil.spelling import made
 from gradveil.transforms import OPERATIONS, load_policy
 
 __all__ = [
     "DEFENSES",
+    "Attacker",
     "Augment",
     "Chain",
     "Clip",
@@ -54,7 +54,7 @@ def defense_named(text: str) -> Defense:
         return Chain(tuple(defense_named(part) for part in parts))
     name, colon, settings = text.strip().partition(":")
     if name in DEFENSES:
-        return _made(DEFENSES[name], name, settings if colon else None)
+        return made(DEFENSES[name], name, settings if colon else None, example=_example(name))
     try:
         return Augment(load_policy(text.strip()))
     except GradveilError:
@@ -66,39 +66,6 @@ def defense_named(text: str) -> Defense:
 def _meant_as_policy(text: str) -> bool:
     first = re.split(r"[-+:]", text, maxsplit=1)[0]
     return text.endswith(".json") or os.sep in text or first.isdecimal() or first in OPERATIONS
-
-
-def _made(kind: type[Defense], name: str, settings: str | None) -> Defense:
-    """`kind` with settings such as `0.7` or `k=64,beta=1e-3`: one without a name is the first."""
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    if settings is not None and not known:
-        raise GradveilError(f"defense {name!r} has no settings, got {settings!r}")
-    given: dict[str, object] = {}
-    for part in settings.split(",") if settings is not None else []:
-        named, equals, value = part.partition("=")
-        key = named.strip() if equals else next(iter(known))
-        if not equals:
-            value = part
-        if key not in known:
-            raise unknown(key, known, f"setting of {name}")
-        if key in given:
-            raise GradveilError(f"defense {name!r}: {key} is given twice")
-        given[key] = _read(kind, name, key, value.strip())
-    missing = [field for field in known.values() if field.default is MISSING and field.name not in given]
-    if missing:
-        raise GradveilError(f"defense {name!r} needs a {missing[0].name}: something like {_example(name)} would do")
-    return kind(**given)
-
-
-def _read(kind: type[Defense], name: str, key: str, value: str) -> object:
-    wanted = get_type_hints(kind)[key]
-    if wanted is int or wanted is float:
-        try:
-            return wanted(value)
-        except (ValueError, OverflowError):
-            what = "a whole number" if wanted is int else "a number"
-            raise GradveilError(f"defense {name!r}: {key} must be {what}, got {value!r}") from None
-    return tuple(value.split("+"))
 
 
 def _example(name: str) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 from gradveil.attacks import Attack, Evidence, Inversion
 from gradveil.attacks.draws import Draw, SimulateDraws, SimulatePolicy, draws_of
 from gradveil.attacks.undo import Undo
-from gradveil.defenses.base import Defense
+from gradveil.defenses.base import Attacker, Defense
 from gradveil.errors import GradveilError
 from gradveil.transforms.policy import Policy
 
@@ -32,6 +32,11 @@ class Augment(Defense):
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         return self.policy(images, seed=seed, indices=indices)
+
+    def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Augment":
+        if attacker == "draw":
+            return self.told(seed=seed, indices=indices)
+        return replace(self, how="simulate") if attacker == "simulate" else self
 
     def told(self, *, seed: int, indices: Tensor) -> "Augment":
         """The same defense against an attacker who knows what `images(..., seed=seed, indices=indices)` drew."""
@@ -60,6 +65,9 @@ class Augment(Defense):
         if self.how == "undo":
             return f"knows {what}, rebuilds the transformed image and undoes the policy"
         return f"knows {what} and simulates it at every step"
+
+    def __str__(self) -> str:
+        return str(self.policy)
 
     def _draws(self, images: int, channels: int) -> tuple[Draw, ...]:
         if self.drawn is None:

@@ -1,12 +1,16 @@
 """What a participant does so that less leaks, and how an attacker who knows of it answers."""
 
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence
+from gradveil.spelling import spelled
 from gradveil.types import Gradients
+
+# `adaptive` knows the defense, `draw` also what it drew at random, `simulate` tries it out on every guess.
+Attacker = Literal["plain", "adaptive", "draw", "simulate"]
 
 
 class Defense:
@@ -38,6 +42,10 @@ class Defense:
         """From rebuilt pictures (B, C, H, W) in [0, 1] to what the originals may have been."""
         return images
 
+    def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Defense":
+        """The same defense against an attacker who knows more, or uses it otherwise, than by default."""
+        return self
+
     @property
     def knowledge(self) -> str:
         """What the attacker who answers it knows and does, in words."""
@@ -63,10 +71,3 @@ class NoDefense(Defense):
     @property
     def knowledge(self) -> str:
         return "nothing is defended"
-
-
-def spelled(value: object) -> str:
-    """A setting as it stands in a defense's name."""
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return "+".join(value) if isinstance(value, tuple) else str(value)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence
-from gradveil.defenses.base import Defense
+from gradveil.defenses.base import Attacker, Defense
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
 from gradveil.types import Gradients
@@ -48,6 +48,12 @@ class Chain(Defense):
         for number, member in reversed(list(enumerate(self.members))):
             images = member.undone(images, evidence, seed=self._seed(seed, number))
         return images
+
+    def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
+        members = enumerate(self.members)
+        return Chain(
+            tuple(one.against(attacker, seed=self._seed(seed, number), indices=indices) for number, one in members)
+        )
 
     @property
     def knowledge(self) -> str:
