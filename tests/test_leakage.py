@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -76,7 +77,7 @@ def test_figures_are_those_of_the_pictures(fashion: Dataset, small_net: nn.Modul
     (record,) = measure(SCENARIO, small_net, fashion.test, [3], tmp_path)
     from gradveil.pictures import from_png
 
-    rebuilt = torch.tensor(list(from_png(record.pictures["reconstruction"]).getdata())).view(1, 1, 28, 28) / 255
+    rebuilt = to_unit(torch.from_numpy(np.array(from_png(record.pictures["reconstruction"]))).view(1, 1, 28, 28))
     assert float(mse(rebuilt, to_unit(fashion.test.images[3:4]))) == pytest.approx(record.mse_original, rel=0.02)
     assert record.figures()["beats_null"] is (record.gain > 0)
     assert record.similarity["iterations"] == (1.0, 2.0, 3.0, 4.0)

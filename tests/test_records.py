@@ -93,7 +93,7 @@ def test_progress_adds_up_whether_an_attack_restarts_or_stops_early(
     fashion: Dataset, small_net: nn.Module, tmp_path: Path, attack: str
 ) -> None:
     heard = Heard()
-    scenario = replace(SCENARIO, attack=attack, iterations=45)
+    scenario = replace(SCENARIO, attack=attack, iterations=45, restarts=2)
     measure(scenario, small_net, fashion.test, [0], tmp_path, progress=heard)
     measure(scenario, small_net, fashion.test, [0], tmp_path / "again", progress=heard)
     assert sum(heard.lots) == 2 * heard.total == 2 * 45

@@ -84,7 +84,7 @@ def run_demo(
     for number, model, network, attack, iterations, images in plans:
         say(f"{number} {attack} on untrained {model}: {images} private images, without a defense and behind {policy}")
         for defense in (UNDEFENDED, policy):
-            scenario = Scenario(DATASET, model, "untrained", defense, attack, iterations, seed)
+            scenario = Scenario(DATASET, model, "untrained", defense, attack, iterations, seed, labels="known")
             records += measure(
                 scenario, network, dataset.test, list(range(images)), folder, workers=workers, progress=progress
             )
