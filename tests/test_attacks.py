@@ -304,7 +304,7 @@ def test_starts(fashion: Dataset, small_net: nn.Module) -> None:
         name: replace(attack, start=name)(piece, seed=3).images
         for name in ("zeros", "pattern", "class-mean", "public-image")
     }
-    assert float(first["zeros"].std()) == pytest.approx(0, abs=1e-6)
+    assert 0 < float(first["zeros"].std()) < 0.01
     assert torch.allclose(first["pattern"][..., :7, :7], first["pattern"][..., 7:14, 14:21])
     for row, label in enumerate(batch.labels):
         own = to_unit(fashion.train.images[fashion.train.labels == label])

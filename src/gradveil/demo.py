@@ -78,13 +78,13 @@ def run_demo(
     records: list[Record] = []
     lenet = untrained("lenet", dataset, seed=seed)
     plans = [
-        ("3/4", "lenet", lenet, "dlg", None, size.dlg_images),
+        ("3/4", "lenet", lenet, "idlg", None, size.dlg_images),
         ("4/4", SEARCHED_MODEL, fresh, "adam+cosine", size.iterations, size.images),
     ]
     for number, model, network, attack, iterations, images in plans:
         say(f"{number} {attack} on untrained {model}: {images} private images, without a defense and behind {policy}")
         for defense in (UNDEFENDED, policy):
-            scenario = Scenario(DATASET, model, "untrained", defense, attack, iterations, seed, labels="known")
+            scenario = Scenario(DATASET, model, "untrained", defense, attack, iterations, seed)
             records += measure(
                 scenario, network, dataset.test, list(range(images)), folder, workers=workers, progress=progress
             )

@@ -50,6 +50,7 @@ class Inversion:
     of the distance of an all-zero gradient, gets to `good_enough` ends the attack; a run whose best distance `patience`
     iterations do not bring below `progress` times what it was ends there, on a plateau. `weighings` say what of the gradient
     counts, `simulate` what the participant does to its images first, `draws` what is known of a network's own chance.
+    `compiled` runs the loop through `torch.compile`, which pays for long runs; what cannot be compiled runs as it is.
     """
 
     objective: Objective
@@ -233,7 +234,8 @@ class _State:
     def _shares_a_batch(self) -> bool:
         plain = self.attack.simulate is None and not any(prior.looks_inside for prior in self.attack.priors)
         plain = plain and not stochastic(self.model)
-        return len(self.runs) >= FEWEST_TOGETHER and plain and all(run.evidence.client is share for run in self.runs)
+        enough = len(self.runs) >= FEWEST_TOGETHER or self.attack.compiled
+        return enough and plain and all(run.evidence.client is share for run in self.runs)
 
     def _one_by_one(self) -> tuple[Tensor, list[float]]:
         consensus = consensus_of(self.guess)
@@ -310,7 +312,7 @@ class _State:
             )
             return found
 
-        return all_of_them
+        return torch.compile(all_of_them) if self.attack.compiled else all_of_them
 
     def similarity(self, number: int) -> Tensor:
         """Per-parameter cosine of a run's gradient now."""
