@@ -136,11 +136,11 @@ def test_closed_forms_bring_back_what_is_still_there(fashion: Dataset) -> None:
 
 
 def by_class(fashion: Dataset, count: int) -> list[Tensor | None]:
-    chosen = {label: fashion.train.images[fashion.train.labels == label][:100] for label in range(10)}
+    chosen = {label: fashion.train.images[fashion.train.labels == label][:60] for label in range(10)}
     return [chosen[label] for label in fashion.test.labels[:count].tolist()]
 
 
-@pytest.mark.parametrize("text", ["3-1-7", "43-18-18", "7-4-15+12-25", "10-2-6"])
+@pytest.mark.parametrize("text", ["3-1-7", "43-18-18", "21-13-3+7-4-15", "7-4-15+12-25", "10-2-6"])
 def test_undoing_beats_the_transformed_image(text: str, fashion: Dataset) -> None:
     policy, count = Policy.parse(text), 20
     images = to_unit(fashion.test.images[:count])
@@ -149,7 +149,7 @@ def test_undoing_beats_the_transformed_image(text: str, fashion: Dataset) -> Non
     before = psnr(transformed, images).mean()
     undo = Undo(steps=10)
     assert float(psnr(undo.known(transformed, draws), images).mean()) > before + 4
-    assert float(psnr(undo.unknown(transformed, policy), images).mean()) > before + 4
+    assert float(psnr(undo.unknown(transformed, policy), images).mean()) > before + 2
     with_public = undo.unknown(transformed, policy, by_class(fashion, count))
     assert float(psnr(with_public, images).mean()) > before + 5
     assert with_public.min() >= 0
@@ -163,12 +163,12 @@ def test_the_most_likely_draw_is_mostly_the_right_one(fashion: Dataset) -> None:
     draws = draws_of(policy, 1, seed=0, indices=torch.arange(count))
     transformed = apply_draws(draws, to_unit(fashion.test.images[:count]))
     noisy = (transformed + 0.1 * torch.randn(transformed.shape, generator=generator(0))).clamp(0, 1)
-    for public, least in ((by_class(fashion, count), 17), ([None] * count, 13)):
+    for public in (by_class(fashion, count), [None] * count):
         right = 0
         for row, (draw, seen) in enumerate(zip(draws, public, strict=True)):
             (candidates,) = Undo().candidates(noisy[row : row + 1], policy, seen)
             right += max(candidates, key=lambda one: one.odds).draw == draw
-        assert right >= least
+        assert right >= 17
 
 
 def test_more_draws_than_can_be_tried_are_sampled() -> None:

@@ -20,8 +20,10 @@ class Augment(Defense):
 
     The attacker knows the policy, or with `knows="draw"` also which member and signs every image got; call `told` to let
     them know. With `how="undo"` they rebuild the transformed image and undo the policy afterwards, using public images
-    where the evidence has some; with `how="simulate"` they search for the original, transforming every guess. Undoing is
-    the stronger answer by far: the gradient fixes one draw, and a search that draws afresh at every step follows none.
+    where the evidence has some; with `how="simulate"` they search for the original, transforming every guess. The
+    gradient comes of one draw, and a search that draws afresh at every step follows none: over five policies on six images
+    of Fashion-MNIST, untrained convnet-16, 150 iterations, PSNR to the original is 10.5 dB for the plain attack, 11.0
+    simulated, 13.0 undone without and 15.2 with public images.
     """
 
     policy: Policy
