@@ -16,7 +16,9 @@ from gradveil.models import untrained
 from gradveil.progress import bar
 from gradveil.scenario import UNDEFENDED, Scenario
 
-DATASET, IMAGES, ITERATIONS = "fashion-mnist-tenth", 8, 150
+DATASET, ITERATIONS = "fashion-mnist-tenth", 150
+# Not the first ones: on those the answers were chosen.
+IMAGES = list(range(20, 28))
 # (model, defense); the noise has to be seen beside the gradient to matter.
 CASES = (
     ("convnet-16", UNDEFENDED),
@@ -58,7 +60,7 @@ def run(workers: int = 1) -> dict[str, object]:
                 scenario,
                 network,
                 dataset.test,
-                list(range(IMAGES)),
+                IMAGES,
                 FOLDER,
                 public=dataset.train,
                 workers=workers,
@@ -66,7 +68,7 @@ def run(workers: int = 1) -> dict[str, object]:
             )
             psnr[attacker] = [record.psnr_original for record in records]
             gains[attacker] = [record.gain_original for record in records]
-        row: dict[str, object] = {"model": model, "defense": defense, "n": IMAGES}
+        row: dict[str, object] = {"model": model, "defense": defense, "n": len(IMAGES)}
         for attacker, values in psnr.items():
             row[attacker] = {
                 "psnr": statistics.fmean(values),
@@ -78,7 +80,7 @@ def run(workers: int = 1) -> dict[str, object]:
             row["won"] = statistics.fmean(won)
             row["won_se"] = statistics.stdev(won) / len(won) ** 0.5
         rows.append(row)
-    summary = {"dataset": DATASET, "attack": "fast", "iterations": ITERATIONS, "rows": rows}
+    summary = {"dataset": DATASET, "attack": "fast", "iterations": ITERATIONS, "images": IMAGES, "rows": rows}
     write_json(RESULT, summary)
     return summary
 
