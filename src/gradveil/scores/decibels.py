@@ -1,6 +1,7 @@
 """What privacy scores in decibels are made of; higher where an attack gains more, as its gain over the null is in dB too."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ class Contrast:
     """
 
     depth: float = 0.25
-    evaluations = 2
+    evaluations: ClassVar[int] = 2
 
     def __call__(self, network: Similarity, images: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
         null = images.mean((2, 3), keepdim=True).expand_as(images)
