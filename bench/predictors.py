@@ -57,7 +57,7 @@ TUNED_ON = [Policy.parse("identity"), *random_policies(0, 30, channels=1)]
 class Settings:
     """Everything that decides the result; `images` are attacked per policy, `scored` are scored."""
 
-    policies: int = 60
+    policies: int = 35
     images: int = 5
     iterations: int = 200
     scored: int = 16
@@ -115,7 +115,7 @@ class Scored:
 
 
 def run(
-    policies: int = 60,
+    policies: int = 35,
     images: int = 5,
     iterations: int = 200,
     workers: int = 1,
@@ -201,7 +201,7 @@ def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Score
 def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Scored]) -> dict[str, object]:
     """Correlations over policies between mean gain and mean score, each with a 95% bootstrap interval over policies.
 
-    Every score meets the same resamples, so `over_published` is the interval of a paired difference.
+    Every score meets the same resamples, so `over_published` and `over_smoothness` have the intervals of paired differences.
     """
     names = list(gains)
     target = np.array([statistics.fmean(gains[name]) for name in names])
@@ -223,8 +223,9 @@ def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Sc
         for kind, how in kinds.items():
             figure[kind] = float(how(mean, target))
             figure[f"{kind}_interval"] = interval(resampled[score, kind])
-            figure[f"{kind}_over_published"] = float(figure[kind] - how(means[PUBLISHED], target))  # type: ignore[operator]
-            figure[f"{kind}_over_published_interval"] = interval(resampled[score, kind] - resampled[PUBLISHED, kind])
+            for name, other in (("published", PUBLISHED), ("smoothness", "smoothness")):
+                figure[f"{kind}_over_{name}"] = float(how(mean, target) - how(means[other], target))
+                figure[f"{kind}_over_{name}_interval"] = interval(resampled[score, kind] - resampled[other, kind])
         figures.append(figure)
     table = [
         {"policy": name, "gain": float(target[row]), "gains": gains[name]}
