@@ -90,6 +90,5 @@ def published(definition: str, points: int | None = POINTS) -> Definition:
 SCORES: dict[str, Callable[[Definition], PrivacyScore]] = {
     "grad-sim": area,
     "smooth-grad-sim": lambda definition: area(definition, lambda found: Smooth(Nearness(found))),
-    "contrast": lambda _: PrivacyScore(Contrast(), Contrast.evaluations),
     "smooth-contrast": lambda _: PrivacyScore(Smooth(Contrast()), Contrast.evaluations),
 }
