@@ -17,9 +17,9 @@ class Contrast:
     """How far T(x) and its null, each channel's mean, are apart in the gradients of the first layers, in dB.
 
     10 log10(1 - cosine(gradient of null, gradient of T(x))) over the first `depth` of all parameter tensors: 0 dB where nothing
-    of the one is in the other, -60 dB where they are the same or T(x) has no gradient. Most of a gradient says which colour and
-    class, and that is the same for both; what an attack can gain over the null is in what differs, and the first layers are those
-    that see where the pixels differ. Two gradients per image.
+    of the one is in the other, -60 dB where they are the same or T(x) has no gradient. The idea, not tested on its own: what an
+    attack can gain over the null is in what differs, and the first layers see single pixels. Without the smoothness it predicts
+    no better than S_pri, see docs/search.md. Two gradients per image.
     """
 
     depth: float = 0.25
@@ -36,8 +36,8 @@ class Contrast:
 def smoothness(images: Tensor) -> Tensor:
     """10 log10(4 x variance / mean squared difference of neighbours) of each image, in dB, (N,).
 
-    0 dB for white noise, and for one colour: there is nothing to be smooth. No gradient is looked at. Attacks believe in smooth
-    images (a total variation prior) and find coarse shapes first: of smooth images this is more.
+    0 dB for white noise, and for one colour: there is nothing to be smooth. No gradient is looked at. The attack it
+    helps to predict has a prior for smooth images (total variation); whether that is why was not tested.
     """
     variance = images.var((2, 3), correction=0).mean(1)
     across, down = (images.diff(dim=dim).square().mean((1, 2, 3)) for dim in (3, 2))

@@ -54,7 +54,7 @@ class Nearness:
 
 @dataclass(frozen=True)
 class Smooth:
-    """A score in dB plus the smoothness of T(x), which no gradient is needed for: both help an attack."""
+    """A score in dB plus the smoothness of T(x), which no gradient is needed for: together they predict attacks better."""
 
     score: PrivacyFunction
 
