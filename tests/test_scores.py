@@ -68,7 +68,7 @@ def test_fast_scores_equal_the_reference_at_equal_points(
     at_once: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("privacy", "scorer"):
+    for module in ("similarity", "scorer"):
         monkeypatch.setattr(f"gradveil.scores.{module}.AT_ONCE", at_once)
     scorer = Scorer(small_net, small_net, fashion.test, images=5, definition=definition, points=points)
     policy = Policy.parse("21-13-3")

@@ -87,23 +87,27 @@ def predictors(record: dict[str, Any]) -> str:
     """How well each score predicts what an attack gains, from `python -m bench.predictors`."""
     settings = record["settings"]
     lines = [
-        "| `--score` | gradients per image | Spearman with the attack's gain (95%) | better than `grad-sim` by (95%) |",
-        "|---|---|---|---|",
+        "| `--score` | gradients per image | Spearman with the attack's gain (95%) | better than `grad-sim` by (95%) | "
+        "better than `smoothness` by (95%) |",
+        "|---|---|---|---|---|",
     ]
     for row in record["scores"]:
         low, high = row["spearman_interval"]
-        worse, better = row["spearman_over_published_interval"]
-        gap = f"{row['spearman_over_published']:+.2f} ({worse:+.2f} to {better:+.2f})"
+        gaps = []
+        for other, name in (("published", "grad-sim"), ("smoothness", "smoothness")):
+            worse, better = row[f"spearman_over_{other}_interval"]
+            gap = f"{row[f'spearman_over_{other}']:+.2f} ({worse:+.2f} to {better:+.2f})"
+            gaps.append("" if row["score"] == name else gap)
         lines.append(
             f"| {row['score']} | {row['evaluations']:.0f} | {row['spearman']:+.2f} ({low:+.2f} to {high:+.2f}) | "
-            f"{'' if row['score'] == 'grad-sim' else gap} |"
+            f"{' | '.join(gaps)} |"
         )
     lines.append(
-        f"\nOver {record['n']} policies: {settings['attack']} with {settings['iterations']} iterations on "
-        f"{settings['images']} images each, {settings['stage']} {settings['model']}, {settings['dataset']}; scores on "
-        f"{settings['scored']} other images. The gains themselves have a reliability of {record['gain_reliability']:.2f}. "
-        "`variance` looks at no gradient at all: a score that does not beat it has learned nothing from the network. A score "
-        "is better where the last interval excludes 0."
+        f"\nOver {record['n']} random policies that nothing was tuned on: {settings['attack']} with "
+        f"{settings['iterations']} iterations on {settings['images']} images each, {settings['stage']} {settings['model']}, "
+        f"{settings['dataset']}; scores on {settings['scored']} other images. The gains themselves have a reliability of "
+        f"{record['gain_reliability']:.2f}. `variance` and `smoothness` look at no gradient at all: a score that does not beat "
+        "them has learned nothing from the network. A score is better where the interval excludes 0."
     )
     return "\n".join(lines) + "\n"
 

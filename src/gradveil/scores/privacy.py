@@ -7,12 +7,10 @@ import torch
 from torch import Tensor
 
 from gradveil.names import lookup
-from gradveil.scores.attacking import Descent, FewSteps
+from gradveil.scores.decibels import Contrast, decibels, smoothness
 from gradveil.scores.definitions import DEFINITIONS, Definition, shortened
 from gradveil.scores.similarity import Similarity
 
-# Gradients in one pass. More would not be faster (they are bound by arithmetic) and would need more memory.
-AT_ONCE = 24
 # Of the 20 or 21 published points five give the same area, see docs/search.md; one is enough to tell bad policies from good ones.
 POINTS = 5
 
@@ -35,48 +33,51 @@ class PrivacyScore:
 
 @dataclass(frozen=True)
 class Area:
-    """S_pri of Gao et al. (2021): the area under GradSim(x'(i), T(x)) for x'(i) = (1 - i) x0 + i T(x), i from 0 to 1.
-
-    `depth` takes only the first parameter tensors into account, as a share of all of them.
-    """
+    """S_pri of Gao et al. (2021): the area under GradSim(x'(i), T(x)) for x'(i) = (1 - i) x0 + i T(x), i from 0 to 1."""
 
     definition: Definition
-    depth: float = 1.0
 
     def __call__(self, network: Similarity, images: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
-        found = curves(network, images, labels, noise, self.definition, depth=self.depth)
+        found = curves(network, images, labels, noise, self.definition)
         return found @ torch.tensor(self.definition.weights, dtype=found.dtype, device=found.device)
 
 
-def curves(
-    network: Similarity, images: Tensor, labels: Tensor, noise: Tensor, definition: Definition, *, depth: float = 1.0
-) -> Tensor:
+@dataclass(frozen=True)
+class Nearness:
+    """The same in dB, -10 log10(1 - S_pri), at most 60: where all similarities are near 1, what is missing tells them apart."""
+
+    area: Area
+
+    def __call__(self, network: Similarity, images: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
+        return -decibels(1 - self.area(network, images, labels, noise))
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """A score in dB plus the smoothness of T(x), which no gradient is needed for: together they predict attacks better."""
+
+    score: PrivacyFunction
+
+    def __call__(self, network: Similarity, images: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
+        return self.score(network, images, labels, noise) + smoothness(images)
+
+
+def curves(network: Similarity, images: Tensor, labels: Tensor, noise: Tensor, definition: Definition) -> Tensor:
     """(N, P): GradSim at the points of `definition`, image by image. At point 1 an image meets itself: that costs nothing."""
     position = torch.tensor(definition.points, dtype=images.dtype, device=images.device)
     between = position[position != 1].view(1, -1, 1, 1, 1)
-    size = max(1, AT_ONCE // (1 + between.shape[1]))
-    tensors = max(1, round(depth * len(network.names)))
-    rows = []
-    for some in torch.split(torch.arange(len(images)), size):
-        target, start = images[some, None], noise[some, None]
-        group = torch.cat([target, (1 - between) * start + between * target], 1)
-        cosines = network(group, labels[some]).first(tensors).cosines(per_tensor=definition.per_tensor)
-        row = cosines[:, :1].repeat(1, len(position))
-        row[:, position != 1] = cosines[:, 1:]
-        rows.append(row)
-    return torch.cat(rows)
+    ways = (1 - between) * noise[:, None] + between * images[:, None]
+    cosines = network.with_others(images, ways, labels).cosines(per_tensor=definition.per_tensor)
+    rows = cosines[:, :1].repeat(1, len(position))
+    rows[:, position != 1] = cosines[:, 1:]
+    return rows
 
 
-def area(definition: Definition, *, depth: float = 1.0) -> PrivacyScore:
-    """The area by all points of `definition`; its quick look is a single point."""
+def area(definition: Definition, made: Callable[[Area], PrivacyFunction] = lambda found: found) -> PrivacyScore:
+    """What is `made` of the area by all points of `definition`; its quick look is a single point."""
     glance = shortened(definition, 1, end=False)
-    quick = PrivacyScore(Area(glance, depth), glance.evaluations)
-    return PrivacyScore(Area(definition, depth), definition.evaluations, quick)
-
-
-def begun(attack: FewSteps | Descent, *, quick: FewSteps | Descent) -> PrivacyScore:
-    """A score that begins an attack, and one that does so for less."""
-    return PrivacyScore(attack, attack.evaluations, PrivacyScore(quick, quick.evaluations))
+    quick = PrivacyScore(made(Area(glance)), glance.evaluations)
+    return PrivacyScore(made(Area(definition)), definition.evaluations, quick)
 
 
 def published(definition: str, points: int | None = POINTS) -> Definition:
@@ -88,8 +89,6 @@ def published(definition: str, points: int | None = POINTS) -> Definition:
 # By name, a function of the definition: some scores have no use for it.
 SCORES: dict[str, Callable[[Definition], PrivacyScore]] = {
     "grad-sim": area,
-    "early-layers": lambda definition: area(definition, depth=1 / 3),
-    "few-steps": lambda _: begun(FewSteps(7), quick=FewSteps(1)),
-    "descent": lambda _: begun(Descent((0.0, 0.2, 0.4, 0.6, 0.8)), quick=Descent((0.4,))),
-    "descent-from-null": lambda _: begun(Descent((0.0, 0.25, 0.5), True), quick=Descent((0.0,), True)),
+    "smooth-grad-sim": lambda definition: area(definition, lambda found: Smooth(Nearness(found))),
+    "smooth-contrast": lambda _: PrivacyScore(Smooth(Contrast()), Contrast.evaluations),
 }

@@ -14,8 +14,8 @@ from gradveil.randomness import generator
 from gradveil.scores import reference
 from gradveil.scores.definitions import Definition
 from gradveil.scores.estimate import Estimate
-from gradveil.scores.privacy import AT_ONCE, POINTS, SCORES, PrivacyScore, curves, published
-from gradveil.scores.similarity import Similarity
+from gradveil.scores.privacy import POINTS, SCORES, PrivacyScore, curves, published
+from gradveil.scores.similarity import AT_ONCE, Similarity
 from gradveil.transforms import Policy
 from gradveil.types import ImageSet, to_unit
 

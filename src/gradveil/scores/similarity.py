@@ -21,6 +21,8 @@ LayerGradients = Callable[[nn.Module, Tensor, Tensor], dict[str, Tensor]]
 
 # Larger pieces of memory than these 16 MB are handed back to the system after every use, which takes longer than using them.
 NUMBERS_AT_ONCE = 1 << 22
+# Gradients in one pass. More would not be faster (they are bound by arithmetic) and would need more memory.
+AT_ONCE = 24
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,12 @@ class Similarity:
         found = (self._together if self.batched else self._one_by_one)(flat, repeated, groups)
         dots, squares = found.unbind(3)
         return Products(dots, squares)
+
+    def with_others(self, images: Tensor, others: Tensor, labels: Tensor) -> Products:
+        """Products of each of `images` (N, C, H, W) with itself and with its own `others` (N, P, C, H, W): (N, 1 + P, T)."""
+        groups = torch.split(torch.arange(len(images)), max(1, AT_ONCE // (1 + others.shape[1])))
+        found = [self(torch.cat([images[some, None], others[some]], 1), labels[some]) for some in groups]
+        return Products(torch.cat([one.dots for one in found]), torch.cat([one.squares for one in found]))
 
     def _agrees(self, images: Tensor, labels: Tensor) -> bool:
         expected = self._one_by_one(images, labels, 1)
