@@ -1,7 +1,7 @@
 """What it helps an attacker to know the defense (`python -m bench.adaptive`).
 
 `fast` on the same images, with the same seeds and iterations, by an attacker who ignores the defense and by one who knows it;
-figures are to the original image. Takes about half an hour on a core, goes on where it was killed, and leaves `runs/adaptive.json`.
+figures are to the original image. Takes about half an hour on a core, goes on where it was killed, leaves `runs/adaptive.json`.
 """
 
 import os

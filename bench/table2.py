@@ -1,8 +1,8 @@
 """The six attacks of the paper's Table 2 on a small trained network (`python -m bench.table2`).
 
-Gao et al. (2021) compare them on ResNet20-4 and CIFAR-100, fully trained, with and without a hybrid policy. Here: convnet-4 trained
-for three epochs on fashion-mnist-tenth, five images, and a quarter of the published iterations. Takes about half an hour on a core,
-goes on where it was killed, and leaves `runs/table2.json`.
+Gao et al. (2021) compare them on ResNet20-4 and CIFAR-100, fully trained, with and without a hybrid policy. Here: convnet-4
+trained for three epochs on fashion-mnist-tenth, five images, a quarter of the published iterations. About half an hour; goes
+on where it was killed, and leaves `runs/table2.json`.
 """
 
 import os

@@ -115,7 +115,7 @@ def predictors(record: dict[str, Any]) -> str:
 def inverting(record: dict[str, Any]) -> str:
     """How long the published quality takes, from `python -m bench.inverting`."""
     lines = [
-        "| untrained network | published PSNR | `fast` PSNR | difference (standard error) | published s | `fast` s | faster (quartiles) |",
+        "| untrained network | published PSNR | `fast` PSNR | difference (se) | published s | `fast` s | faster (quartiles) |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in record["models"]:
@@ -139,14 +139,13 @@ def table2(record: dict[str, Any]) -> str:
     for row in record["rows"]:
         here = "" if row["psnr"] is None else f"{row['psnr']:.1f} ± {row['psnr_sd'] or 0:.1f}"
         gain = "" if row["gain"] is None else f"{row['gain']:+.1f}"
-        lines.append(
-            f"| {row['attack']} | `{row['defense']}` | {here} | {gain} | {row['n']} ({row['diverged']}) | {row['published']:.2f} |"
-        )
+        count = f"{row['n']} ({row['diverged']})"
+        lines.append(f"| {row['attack']} | `{row['defense']}` | {here} | {gain} | {count} | {row['published']:.2f} |")
     orders = ", ".join(f"{value:+.2f} for `{defense}`" for defense, value in record["rank_correlation"].items())
     lines.append(
-        f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']} ({record['accuracy']:.0%} accuracy), a quarter of the "
-        "published iterations; PSNR in dB to the shared image with the standard deviation between images. Spearman's correlation of the "
-        f"attacks' order with the published one: {orders}."
+        f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']} ({record['accuracy']:.0%} accuracy), a quarter "
+        "of the published iterations; PSNR in dB to the shared image with the standard deviation between images. Spearman's "
+        f"correlation of the attacks' order with the published one: {orders}."
     )
     return "\n".join(lines) + "\n"
 
@@ -165,9 +164,9 @@ def adaptive(record: dict[str, Any]) -> str:
         won = f"{row['won']:+.1f} ({row['won_se']:.1f})" if "won" in row else ""
         lines.append(f"| {row['model']} | `{row['defense']}` | {figures[0]} | {figures[1]} | {won} |")
     lines.append(
-        f"\n{record['attack']} with {record['iterations']} iterations on {len(record['images'])} images of {record['dataset']}: PSNR to the "
-        "original in dB with the standard deviation between images, in brackets the mean gain over a guess of one colour. The attacker who "
-        "knows a policy has the training images as public ones."
+        f"\n{record['attack']} with {record['iterations']} iterations on {len(record['images'])} images of {record['dataset']}: "
+        "PSNR to the original in dB with the standard deviation between images, in brackets the mean gain over a guess of one "
+        "colour. The attacker who knows a policy has the training images as public ones."
     )
     return "\n".join(lines) + "\n"
 

@@ -95,8 +95,8 @@ def grad_inversion() -> Inversion:
 
 
 def fast() -> Inversion:
-    """adam+cosine on a schedule that does not wait: the same quality in a fraction of the iterations."""
-    return replace(adam_cosine(), optimizer=Adam(0.1, schedule="cosine"), iterations=300)
+    """adam+cosine with long steps and the mean of the guesses they lead to: the same quality in a fraction of the iterations."""
+    return replace(adam_cosine(), optimizer=Adam(0.3, schedule="constant"), iterations=1000, averaging=0.2)
 
 
 # Name -> recipe, with everything as published.

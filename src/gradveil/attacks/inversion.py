@@ -50,7 +50,9 @@ class Inversion:
     of the distance of an all-zero gradient, gets to `good_enough` ends the attack; a run whose best distance `patience`
     iterations do not bring below `progress` times what it was ends there, on a plateau. `weighings` say what of the gradient
     counts, `simulate` what the participant does to its images first, `draws` what is known of a network's own chance.
-    `compiled` runs the loop through `torch.compile`, which pays for long runs; what cannot be compiled runs as it is.
+    With `averaging` the result is the running mean of the guesses over about this share of the run: signed steps jump around the
+    image they are after, and their mean is nearer to it. `compiled` runs the loop through `torch.compile`, which pays for long
+    runs; what cannot be compiled runs as it is.
     """
 
     objective: Objective
@@ -64,6 +66,7 @@ class Inversion:
     weighings: tuple[Weighing, ...] = ()
     simulate: Simulation | None = None
     draws: Draws = "fresh"
+    averaging: float = 0.0
     good_enough: float = 0.0
     patience: int | None = None
     progress: float = 0.5
@@ -74,6 +77,8 @@ class Inversion:
             raise GradveilError(
                 f"iterations and restarts must be at least 1, got {self.iterations} and {self.restarts}"
             )
+        if not 0 <= self.averaging <= 1:
+            raise GradveilError(f"averaging is a share of the run from 0 to 1, got {self.averaging:g}")
         lookup(STARTS, self.start, "start")
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
@@ -209,6 +214,7 @@ class _State:
         self.units = normalization(self.model, runs[0].evidence.image_shape[0])
         self.guess = torch.stack([run.guess for run in runs]).requires_grad_()
         self.soft = torch.stack([run.soft for run in runs]).requires_grad_()
+        self.mean = self.guess.detach().clone()
         self.drawn = torch.stack([run.drawn for run in runs]).requires_grad_(attack.draws == "searched")
         self.distances: list[float] = []
 
@@ -220,6 +226,11 @@ class _State:
     def moving(self) -> list[Tensor]:
         """Everything that a run has for itself, the guess first."""
         return [self.guess, self.soft, self.drawn]
+
+    def follow(self, iteration: int) -> None:
+        """Update the mean of the guesses; early on it forgets faster, so that the start does not linger."""
+        window = min(self.attack.averaging * self.attack.iterations, 1 + self.attack.averaging * iteration)
+        self.mean.lerp_(self.guess.detach(), 1 / max(1.0, window))
 
     def pixels(self, guess: Tensor) -> Tensor:
         made: Tensor = guess * self.units.std + self.units.mean
@@ -363,6 +374,8 @@ class _Watch:
     def _end(self, how: Ending) -> None:
         self.ended = how
         self.last = [tensor.detach()[self.number].clone() for tensor in self.state.moving]
+        if self.state.attack.averaging:
+            self.last[0] = self.state.mean[self.number].clone()
 
     def _remember(self) -> None:
         pixels = self.state.pixels(self.state.guess.detach()[self.number])
@@ -400,16 +413,24 @@ def _minimise(attack: Inversion, runs: list[Run], on_iteration: OnIteration | No
     lowest, highest = units(torch.zeros_like(units.mean)), units(torch.ones_like(units.mean))
     step = attack.optimizer.start(state.free, attack.iterations)
     watches = [_Watch(state, number) for number in range(count)]
+    iteration = 0
     while running := [watch for watch in watches if watch.ended is None]:
         step(state.closure)
+        iteration += 1
         if attack.boxed:
             with torch.no_grad():
                 state.guess.clamp_(lowest, highest)
+        if attack.averaging:
+            state.follow(iteration)
         for watch in running:
             watch.look()
             if on_iteration is not None:
                 on_iteration()
-    # The last steps have not been evaluated yet.
+    return _ended(state, watches)
+
+
+def _ended(state: _State, watches: list[_Watch]) -> list[Reconstruction]:
+    """What came of every run; the last steps have not been evaluated yet."""
     with torch.no_grad():
         for watch in watches:
             for tensor, last in zip(state.moving, watch.last, strict=True):

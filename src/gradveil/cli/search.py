@@ -99,7 +99,7 @@ def search(
     table(
         "Most private policies (lower S_pri is more private)",
         ["policy", f"S_pri ({percent} interval, n)", "S_acc ± se", "not told apart from"],
-        [[str(one.policy), _privacy(one), _accuracy(one), f"{len(one.alike)} of them"] for one in found.best],
+        [[str(one.policy), _privacy(one), _accuracy(one), f"{len(one.alike)} others"] for one in found.best],
     )
     if len(found.best) < keep:
         say(f"only {len(found.best)} policies qualified, {keep} were asked for")

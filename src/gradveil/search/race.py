@@ -55,14 +55,15 @@ def interval(values: Sequence[float], confidence: float) -> tuple[float, float] 
 def alike(values: Mapping[str, Sequence[float]], confidence: float) -> dict[str, tuple[str, ...]]:
     """For each the others that a two-sided paired test cannot tell it apart from."""
     return {
-        name: tuple(other for other in values if other != name and _same(values[name], values[other], confidence))
+        name: tuple(o for o in values if o != name and not told_apart(values[name], values[o], confidence))
         for name in values
     }
 
 
-def _same(a: Sequence[float], b: Sequence[float], confidence: float) -> bool:
+def told_apart(a: Sequence[float], b: Sequence[float], confidence: float) -> bool:
+    """Whether a two-sided paired test says that the means of `a` and `b`, on the same images, differ."""
     between = interval(np.subtract(a, b).tolist(), confidence)
-    return between is None or between[0] <= 0 <= between[1]
+    return between is not None and not between[0] <= 0 <= between[1]
 
 
 def front(points: Mapping[Policy, tuple[float, float]]) -> tuple[Policy, ...]:

@@ -18,7 +18,7 @@ from gradveil.scores import Estimate, NotFinite, Scorer
 from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.search.ledger import Entry, Ledger, fingerprint
 from gradveil.search.plan import GRADIENTS_PER_POLICY, Plan
-from gradveil.search.race import RaceRound, alike, front, interval, still_racing
+from gradveil.search.race import RaceRound, alike, front, interval, still_racing, told_apart
 from gradveil.search.result import Candidate, SearchResult, Seen, disjoint_hybrid
 from gradveil.search.sampling import sampler_named
 from gradveil.search.scoring import Goal, Job, brought_to
@@ -252,6 +252,7 @@ class _Search:
         measured = {policy: self.used(policy).fresh or self.raced(policy).values for policy in best}
         best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
         same = alike({str(policy): measured[policy] for policy in best}, confidence)
+        outside = [policy for policy in self.sound(list(self.goals)) if policy not in best]
         seen = tuple(self.seen(policy) for policy in self.goals if not self.ledger[policy].failed)
         return SearchResult(
             best=tuple(
@@ -260,7 +261,10 @@ class _Search:
                     accuracy=self.accuracy(policy),
                     privacy=Estimate(measured[policy], self.gradients(policy)),
                     interval=interval(measured[policy], confidence),
-                    alike=tuple(Policy.parse(name) for name in same[str(policy)]),
+                    alike=(
+                        *(Policy.parse(name) for name in same[str(policy)]),
+                        *(other for other in outside if not told_apart(*self.paired(policy, other), confidence)),
+                    ),
                     fresh=bool(self.used(policy).fresh),
                 )
                 for policy in best
@@ -276,6 +280,14 @@ class _Search:
             confidence=confidence,
             accuracy_threshold=self.filter.threshold,
         )
+
+    def paired(self, one: Policy, other: Policy) -> tuple[Sequence[float], Sequence[float]]:
+        """The scores of two policies on the images that both were raced on."""
+        first, second = self.used(one), self.used(other)
+        pairs = [(first.full, second.full), (first.quick, second.quick)]
+        a, b = next((pair for pair in pairs if all(pair)), ((), ()))
+        seen = min(len(a), len(b))
+        return a[:seen], b[:seen]
 
     def runners_up(self, best: Sequence[Policy]) -> list[Policy]:
         """Who stayed longest in the race comes first: the best often share a function, and a hybrid needs a partner."""
