@@ -143,7 +143,7 @@ def table2(record: dict[str, Any]) -> str:
         lines.append(f"| {row['attack']} | `{row['defense']}` | {here} | {gain} | {count} | {row['published']:.2f} |")
     orders = ", ".join(f"{value:+.2f} for `{defense}`" for defense, value in record["rank_correlation"].items())
     lines.append(
-        f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']} ({record['accuracy']:.0%} accuracy), a quarter "
+        f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']} ({record['accuracy']:.0%} accuracy), an eighth "
         "of the published iterations; PSNR in dB to the shared image with the standard deviation between images. Spearman's "
         f"correlation of the attacks' order with the published one: {orders}."
     )
