@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 
+from gradveil.attacks import ATTACKS
 from gradveil.cli import main
+from gradveil.client import share
+from gradveil.models import build
 from gradveil.pictures import to_pil
-from gradveil.types import Dataset
+from gradveil.types import Batch, Dataset, to_unit
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ def test_help_does_not_load_torch(gradveil: Command) -> None:
         "policies count",
         "apply",
         "attack",
+        "invert",
         "report",
     ],
 )
@@ -100,6 +105,23 @@ BAD_INPUT = [
     (["attack", "--indices", "a:b"], "0:6"),
     (["attack", "--indices", "5:5"], "no image"),
     (["attack", "--indices", "99999"], "does not exist"),
+    (["attack", "lists"], "list would do"),
+    (["attack", "--defense", "prune:2"], "ratio"),
+    (["attack", "--defense", "prune"], "prune:0.7"),
+    (["attack", "--defense", "3-1-7 | nonsense:1"], "unknown defense"),
+    (["attack", "--client", "fedprox"], "fedavg"),
+    (["attack", "--labels", "guessed"], "known, read, joint would do"),
+    (["attack", "--attacker", "evil"], "adaptive"),
+    (["attack", "--start", "nois"], "did you mean 'noise'"),
+    (["attack", "--batch", "3"], "4 images cannot be split into batches of 3"),
+    (["attack", "--batch", "4", "--users", "3"], "among 3 users"),
+    (["attack", "--stage", "1", "--weights", CORRUPT], "one of them would do"),
+    (["attack", "--attack", "analytic", "--indices", "0", "--workers", "1"], "no closed form: Conv2d"),
+    (["attack", "--attack", "analytic", "--tv", "1"], "has no tv"),
+    (["invert", "none.safetensors"], "no such gradient file"),
+    (["invert", CORRUPT], "not a readable safetensors file"),
+    (["invert", CORRUPT, "--image-shape", "28x28"], "1x28x28"),
+    (["invert", CORRUPT, "--labels", "a"], "1,5,5"),
     (["policies", "show", "3-1-99"], "0 to 49"),
     (["policies", "show", "garbage.json"], "garbage.json"),
     (["apply", "3-1-7+", "a", "b"], "empty member"),
@@ -237,3 +259,57 @@ def test_apply_transforms_a_folder_once(gradveil: Command, tmp_path: Path, fashi
     refused = gradveil("apply", "equalize", "in", "out")
     assert refused.returncode == 2
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_attacks_by_name(gradveil: Command) -> None:
+    named = json.loads(gradveil("attack", "list", "--json").stdout)["attacks"]
+    assert [row["name"] for row in named] == list(ATTACKS)
+    assert all(row["what"] for row in named)
+    shown = gradveil("attack", "list").stdout
+    assert all(name in shown for name in ATTACKS)
+
+
+def test_batches_behind_a_defense_that_the_attacker_knows(gradveil: Command, tmp_path: Path) -> None:
+    options = [
+        "--model",
+        "convnet-4",
+        "--attack",
+        "fast",
+        "--iterations",
+        "2",
+        "--indices",
+        "0:4",
+        "--batch",
+        "2",
+        "--labels",
+        "read",
+        "--stage",
+        "1",
+        "--workers",
+        "1",
+    ]
+    command = ["attack", *options, "--defense", "3-1-7 | prune:0.5", "--attacker", "adaptive"]
+    first = gradveil(*command)
+    assert first.returncode == 0, first.stderr
+    assert "Coat" in first.stdout
+    again = json.loads(gradveil(*command, "--json").stdout)
+    assert again["stage"] == "after 1 training steps"
+    assert [image["unit"] for image in again["images"]] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert len(list((tmp_path / "runs" / "attack" / "gifs").iterdir())) == 4
+    page = (tmp_path / json.loads(gradveil("report", "runs/attack", "--json").stdout)["report"]).read_text()
+    assert "undone" in page
+
+
+def test_a_gradient_from_somewhere_else(gradveil: Command, tmp_path: Path, fashion: Dataset) -> None:
+    model = build("mlp-32", (1, 28, 28), 10)
+    batch = Batch(to_unit(fashion.test.images[:1]), fashion.test.labels[:1])
+    save_file(share(model, batch), tmp_path / "g.safetensors")
+    found = json.loads(
+        gradveil("invert", "g.safetensors", "--model", "mlp-32", "--attack", "analytic", "--json").stdout
+    )
+    assert found["labels"] == batch.labels.tolist()
+    with Image.open(tmp_path / found["pictures"][0]) as picture:
+        assert bytes(picture.tobytes()) == bytes(fashion.test.images[0].flatten().tolist())
+    wrong = gradveil("invert", "g.safetensors", "--model", "mlp-64", "--attack", "analytic")
+    assert wrong.returncode == 2
+    assert "gradient 'net.layers.1.weight' is (32, 784)" in wrong.stderr

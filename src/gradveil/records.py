@@ -59,6 +59,11 @@ class Record:
         """The same to the original image, which is what a person cares about."""
         return self.psnr_original - self.null_psnr_original
 
+    @property
+    def leaked(self) -> float:
+        """The gain by which a defense is judged: to what was shared, or to the original where the attacker knows the defense."""
+        return self.gain if self.scenario.attacker == "plain" else self.gain_original
+
     def figures(self) -> dict[str, object]:
         """The record without its pictures, gains included: what `--json` prints."""
         figures = {name: value for name, value in asdict(self).items() if name not in ("scenario", "pictures")}

@@ -40,7 +40,7 @@ def demo(
     for group in groups:
         table(
             f"{group.attack} on {group.stage} {group.model}: PSNR to what was shared, and gain over a guess of one colour",
-            ["image", *("no defense" if defense == "none" else f"policy {defense}" for defense in group.columns)],
+            ["image", *("no defense" if defense == "none" else f"defense {defense}" for defense in group.columns)],
             [
                 [
                     f"{index}",
@@ -54,7 +54,7 @@ def demo(
         )
         for verdict in verdicts(group):
             typer.echo(
-                f"  {'No defense' if verdict.defense == 'none' else 'Policy ' + verdict.defense}: {verdict.text}"
+                f"  {'No defense' if verdict.defense == 'none' else 'Defense ' + verdict.defense}: {verdict.text}"
             )
         typer.echo("")
     typer.echo(f"report: {result.page}")

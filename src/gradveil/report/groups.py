@@ -35,7 +35,7 @@ class Group:
         return sorted({index for column in self.columns.values() for index in column})
 
     @property
-    def policies(self) -> list[str]:
+    def defenses(self) -> list[str]:
         return [defense for defense in self.columns if defense != UNDEFENDED]
 
     def estimate(self, defense: str, figure: Callable[[Record], float]) -> Estimate:

@@ -9,6 +9,7 @@ from typing import Any
 import jinja2
 import torch
 
+from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
 from gradveil.files import write_json, write_text
 from gradveil.report.groups import grouped
@@ -68,9 +69,15 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def _in_words(defense: str) -> str:
-    if defense == UNDEFENDED:
-        return "the image as it is"
+def _in_words(column: str) -> str:
+    """What a defense does; columns of attackers who know it carry that after a comma."""
+    return "; ".join(_one_in_words(part.strip()) for part in column.partition(", ")[0].split("|"))
+
+
+def _one_in_words(defense: str) -> str:
+    kind = DEFENSES.get(defense.partition(":")[0])
+    if kind is not None:
+        return (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
     try:
         return " — or: ".join(Policy.parse(defense).describe())
     except GradveilError:

@@ -23,11 +23,11 @@ class Verdict:
 
 
 def verdicts(group: Group) -> list[Verdict]:
-    """A verdict on the undefended gradient and on every policy."""
-    bare = group.estimate(UNDEFENDED, lambda record: record.gain)
+    """A verdict on the undefended gradient and on every defense."""
+    bare = group.estimate(UNDEFENDED, lambda record: record.leaked)
     if bare.n == 0:
         return [Verdict(UNDEFENDED, "unclear", "No undefended attack was run, so no defense can be judged here.")]
-    return [_undefended(group, bare), *(_defended(group, policy, bare) for policy in group.policies)]
+    return [_undefended(group, bare), *(_defended(group, defense, bare) for defense in group.defenses)]
 
 
 def decibels(estimate: Estimate) -> str:
@@ -47,26 +47,26 @@ def _undefended(group: Group, gain: Estimate) -> Verdict:
     return Verdict(UNDEFENDED, "leaks", text)
 
 
-def _defended(group: Group, policy: str, bare: Estimate) -> Verdict:
-    gain = group.estimate(policy, lambda record: record.gain)
+def _defended(group: Group, defense: str, bare: Estimate) -> Verdict:
+    gain = group.estimate(defense, lambda record: record.leaked)
     if gain.n == 0:
-        return Verdict(policy, "unclear", "Every run diverged; nothing can be said.")
-    psnr = group.estimate(policy, lambda record: record.psnr_transformed)
-    if _all_exact(group, policy):
+        return Verdict(defense, "unclear", "Every run diverged; nothing can be said.")
+    psnr = group.estimate(defense, lambda record: record.psnr_transformed)
+    if _all_exact(group, defense):
         text = (
-            f"The policy does not help: the transformed image itself is rebuilt at {decibels(psnr)} (n={psnr.n}). "
+            f"The defense does not help: what was shared is rebuilt at {decibels(psnr)} (n={psnr.n}). "
             "It changes which image is given away, not how much of it."
         )
-        return Verdict(policy, "leaks", text)
+        return Verdict(defense, "leaks", text)
     if not _clearly_above_zero(bare):
-        return Verdict(policy, "unclear", "Nothing to protect from here: the attack fails even without a defense.")
-    return _compared(group, policy, gain)
+        return Verdict(defense, "unclear", "Nothing to protect from here: the attack fails even without a defense.")
+    return _compared(group, defense, gain)
 
 
-def _compared(group: Group, policy: str, gain: Estimate) -> Verdict:
-    """A policy against an attack that works without it."""
-    saved = group.difference(policy, lambda record: record.gain)
-    private = group.estimate(policy, lambda record: record.gain_original)
+def _compared(group: Group, defense: str, gain: Estimate) -> Verdict:
+    """A defense against an attack that works without it."""
+    saved = group.difference(defense, lambda record: record.leaked)
+    private = group.estimate(defense, lambda record: record.gain_original)
     remains = (
         f"{decibels(gain)} over a guess of one colour remain, {decibels(private)} to the private image (n={gain.n})"
     )
@@ -75,15 +75,15 @@ def _compared(group: Group, policy: str, gain: Estimate) -> Verdict:
         if tone == "better":
             remains = f"what remains cannot be told from a guess of one colour ({decibels(gain)}, n={gain.n})"
         return Verdict(
-            policy, tone, f"The policy takes away {decibels(saved)} of the leakage to this attack; {remains}."
+            defense, tone, f"The defense takes away {decibels(saved)} of the leakage to this attack; {remains}."
         )
     added = Estimate(tuple(-value for value in saved.values), evaluations=0)
     if _clearly_above_zero(added):
-        return Verdict(policy, "leaks", f"The policy makes it worse by {decibels(added)}; {remains}.")
+        return Verdict(defense, "leaks", f"The defense makes it worse by {decibels(added)}; {remains}.")
     if saved.n == 0:
-        return Verdict(policy, "unclear", f"No image was attacked both with and without the policy; {remains}.")
-    text = f"{saved.n} images cannot show that the policy changes anything ({decibels(saved)}); {remains}."
-    return Verdict(policy, "unclear", text)
+        return Verdict(defense, "unclear", f"No image was attacked both with and without the defense; {remains}.")
+    text = f"{saved.n} images cannot show that the defense changes anything ({decibels(saved)}); {remains}."
+    return Verdict(defense, "unclear", text)
 
 
 def _all_exact(group: Group, defense: str) -> bool:
