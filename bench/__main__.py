@@ -1,6 +1,8 @@
-"""`make bench`: every ratio in one run, printed and written to runs/bench.json."""
+"""`make bench`: every ratio in one run, printed and written to runs/bench.json; `python -m bench attacks` measures one part anew."""
 
+import json
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,21 @@ from bench import attacks, scoring, searching, training, transforms
 from gradveil.files import write_json
 from gradveil.version import __version__
 
-rows: list[dict[str, Any]] = []
-for part in (searching, scoring, transforms, training, attacks):
-    for row in part.run():
-        rows.append(row)
+PARTS = {"searching": searching, "scoring": scoring, "transforms": transforms, "training": training, "attacks": attacks}
+RESULT = Path("runs/bench.json")
+
+chosen = sys.argv[1:] or list(PARTS)
+if unknown := [name for name in chosen if name not in PARTS]:
+    sys.exit(f"bench: unknown part {unknown[0]!r}; {', '.join(PARTS)} would do")
+versions = {"gradveil": __version__, "torch": torch.__version__, "python": platform.python_version()}
+# What is not measured now stays as it was.
+rows: list[dict[str, Any]] = json.loads(RESULT.read_text()) if sys.argv[1:] and RESULT.exists() else []
+rows = [row for row in rows if row.get("part") not in chosen]
+for name in chosen:
+    for row in PARTS[name].run():
+        rows.append(row | {"part": name, "versions": versions})
         low, high = row["quartiles"]
         figures = f"{row['ours']:.4g} against {row['baseline']:.4g} {row['unit']}"
         print(f"{row['name']:46} {row['value']:6.2f}x ({low:.2f} to {high:.2f})   {figures}", flush=True)
-versions = {"gradveil": __version__, "torch": torch.__version__, "python": platform.python_version()}
-write_json(Path("runs/bench.json"), [row | {"versions": versions} for row in rows])
-print("written: runs/bench.json")
+write_json(RESULT, rows)
+print(f"written: {RESULT}")

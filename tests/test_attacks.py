@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from gradveil import metrics
 from gradveil.attacks import ATTACKS, ClosedForm, Evidence, Inversion, attack_named
-from gradveil.attacks.inversion import FEWEST_TOGETHER
+from gradveil.attacks.loop import FEWEST_TOGETHER
 from gradveil.attacks.objectives import Layers, SignalShare, Survivors, cosine_distance, l1_distance, l2_distance
 from gradveil.attacks.optimizers import LBFGS, SGD, Adam
 from gradveil.attacks.priors import (

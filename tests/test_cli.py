@@ -270,23 +270,19 @@ def test_attacks_by_name(gradveil: Command) -> None:
 
 
 def test_batches_behind_a_defense_that_the_attacker_knows(gradveil: Command, tmp_path: Path) -> None:
+    images = ["--indices", "0:4", "--batch", "2", "--labels", "read"]
     options = [
         "--model",
         "convnet-4",
+        "--stage",
+        "1",
         "--attack",
         "fast",
         "--iterations",
         "2",
-        "--indices",
-        "0:4",
-        "--batch",
-        "2",
-        "--labels",
-        "read",
-        "--stage",
-        "1",
         "--workers",
         "1",
+        *images,
     ]
     command = ["attack", *options, "--defense", "3-1-7 | prune:0.5", "--attacker", "adaptive"]
     first = gradveil(*command)

@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence, Reconstruction, attack_named
-from gradveil.attacks.inversion import OnIteration
+from gradveil.attacks.loop import OnIteration
 from gradveil.client import Client, share
 from gradveil.errors import GradveilError
 from gradveil.models import ImageShape

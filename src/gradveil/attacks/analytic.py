@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.attacks.evidence import Evidence
-from gradveil.attacks.inversion import LabelKnowledge, OnIteration
+from gradveil.attacks.inversion import LabelKnowledge
 from gradveil.attacks.labels import read_labels
+from gradveil.attacks.loop import OnIteration
 from gradveil.attacks.objectives import cosine_distance
 from gradveil.attacks.reconstruction import Ending, Reconstruction
 from gradveil.errors import GradveilError

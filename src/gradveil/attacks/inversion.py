@@ -1,33 +1,24 @@
 """Rebuild images by searching for ones whose gradient is the shared one."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from gradveil.attacks.evidence import Evidence
-from gradveil.attacks.labels import read_labels
-from gradveil.attacks.objectives import Objective, Weighing, factors
+from gradveil.attacks.loop import FEWEST_TOGETHER, OnIteration, minimise
+from gradveil.attacks.objectives import Objective, Weighing
 from gradveil.attacks.optimizers import Optimizer
-from gradveil.attacks.priors import GroupConsistency, Prior, Seen, consensus_of, looking_inside
-from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosines
+from gradveil.attacks.priors import GroupConsistency, Prior
+from gradveil.attacks.reconstruction import Reconstruction
+from gradveil.attacks.runs import Run
 from gradveil.attacks.starts import STARTS
-from gradveil.client import loss_of, share, trainable, untouched_statistics
 from gradveil.errors import GradveilError
-from gradveil.models import normalization
-from gradveil.models.stochastic import Source, drawing, normal, stochastic, tape
 from gradveil.names import lookup
-from gradveil.randomness import generator
-from gradveil.types import Batch, to_bytes
 
-# Called after every iteration of a run; for progress bars.
-OnIteration = Callable[[], None]
 # Pictures (B, C, H, W) in [0, 1] -> what the participant would have made of them; differentiable, may draw at random.
 Simulation = Callable[[Tensor, torch.Generator], Tensor]
 # What the attacker knows of the labels: given, read off the gradient, or searched for together with the image.
@@ -36,9 +27,7 @@ LabelKnowledge = Literal["known", "read", "joint"]
 # for together with the image, or told from the evidence.
 Draws = Literal["fresh", "searched"] | Callable[[Evidence], Tensor]
 
-MOMENTS = 20  # of a run that its trace shows
-# Runs that share one batch. From four on a run's numbers do not depend on what runs beside it, not even in the last digit.
-FEWEST_TOGETHER, MOST_TOGETHER = 4, 8
+MOST_TOGETHER = 8  # runs that share one batch
 
 
 @dataclass(frozen=True)
@@ -86,11 +75,11 @@ class Inversion:
         restarts = [Run.of(self, evidence, seed, restart) for restart in range(self.restarts)]
         if self.grouped or (self.optimizer.elementwise and self.restarts >= FEWEST_TOGETHER):
             return best_of(
-                [found for lot in _lots(restarts, self.grouped) for found in _minimise(self, lot, on_iteration)]
+                [found for lot in _lots(restarts, self.grouped) for found in minimise(self, lot, on_iteration)]
             )
         found: list[Reconstruction] = []
         for run in restarts:
-            found += _minimise(self, [run], on_iteration)
+            found += minimise(self, [run], on_iteration)
             if found[-1].ended == "matched":
                 break
         return best_of(found)
@@ -107,7 +96,7 @@ class Inversion:
             for evidence, seed in zip(evidences, seeds, strict=True)
             for restart in range(self.restarts)
         ]
-        found = [one for lot in _lots(runs, whole=False) for one in _minimise(self, lot, on_iteration)]
+        found = [one for lot in _lots(runs, whole=False) for one in minimise(self, lot, on_iteration)]
         return [best_of(found[at : at + self.restarts]) for at in range(0, len(found), self.restarts)]
 
     @property
@@ -116,86 +105,9 @@ class Inversion:
         return any(isinstance(prior, GroupConsistency) for prior in self.priors)
 
 
-@dataclass(frozen=True)
-class Run:
-    """One restart of an attack on one piece of evidence, before it begins."""
-
-    attack: Inversion
-    evidence: Evidence
-    guess: Tensor
-    labels: Tensor | None
-    # Logits of the labels where these are searched for.
-    soft: Tensor
-    # What a network that draws at random drew, where it is searched for or told.
-    drawn: Tensor
-    chance: torch.Generator
-    restart: int
-
-    @classmethod
-    def of(cls, attack: Inversion, evidence: Evidence, seed: int, restart: int) -> "Run":
-        labels = evidence.labels
-        if labels is None and attack.labels != "joint":
-            with drawing(evidence.model, normal(generator(seed, "draws for labels"))):
-                labels = read_labels(evidence, seed=seed)
-        guess = STARTS[attack.start](evidence, labels, generator(seed, "guess", restart)).to(evidence.device)
-        rows = evidence.images if labels is None else 0
-        soft = torch.randn((rows, evidence.classes if rows else 0), generator=generator(seed, "labels", restart))
-        drawn = torch.zeros(0)
-        if callable(attack.draws):
-            drawn = attack.draws(evidence)
-        elif attack.draws == "searched":
-            drawn = torch.randn(_draws_of(evidence), generator=generator(seed, "draws", restart))
-        chance = generator(seed, "simulation", restart)
-        return cls(
-            attack, evidence, guess, labels, soft.to(evidence.device), drawn.to(evidence.device), chance, restart
-        )
-
-    @cached_property
-    def factors(self) -> list[Tensor] | None:
-        return factors(self.attack.weighings, self.evidence.named)
-
-    @cached_property
-    def target(self) -> tuple[Tensor, ...]:
-        return self.weighed(self.evidence.target)
-
-    def weighed(self, gradient: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """What of a gradient counts."""
-        if self.factors is None:
-            return tuple(gradient)
-        return tuple(factor * tensor for factor, tensor in zip(self.factors, gradient, strict=True))
-
-    @cached_property
-    def nothing(self) -> float:
-        """What a guess gets whose gradient is zero: to end above it is to know less than nothing."""
-        return float(self.attack.objective([torch.zeros_like(tensor) for tensor in self.target], self.target))
-
-    def source(self, drawn: Tensor) -> Source:
-        """Where the network's own chance comes from."""
-        return tape(drawn) if drawn.numel() else normal(self.chance)
-
-    def label_of(self, soft: Tensor) -> Tensor:
-        """What the guess's loss is computed with: labels, or probabilities where they are searched for."""
-        return soft.softmax(1) if self.labels is None else self.labels
-
-
 def best_of(found: Sequence[Reconstruction]) -> Reconstruction:
     """The one that matches best; a run that diverged only when all did."""
     return min(found, key=lambda one: (one.diverged, one.distance))
-
-
-def _draws_of(evidence: Evidence) -> int:
-    """How many numbers the network draws for what the participant shares."""
-    count = 0
-
-    def zeros(shape: torch.Size) -> Tensor:
-        nonlocal count
-        count += shape.numel()
-        return torch.zeros(shape)
-
-    images = torch.zeros((evidence.images, *evidence.image_shape), device=evidence.device)
-    with drawing(evidence.model, zeros):
-        evidence.client(evidence.model, Batch(images, torch.zeros(len(images), dtype=torch.int64).to(images.device)))
-    return count
 
 
 def _lots(runs: list[Run], whole: bool) -> list[list[Run]]:
@@ -203,237 +115,3 @@ def _lots(runs: list[Run], whole: bool) -> list[list[Run]]:
     count = 1 if whole else -(-len(runs) // MOST_TOGETHER)
     bounds = [len(runs) * part // count for part in range(count + 1)]
     return [runs[low:high] for low, high in pairwise(bounds)]
-
-
-class _State:
-    """The runs of one loop: what moves, and what has been seen."""
-
-    def __init__(self, attack: Inversion, runs: list[Run]) -> None:
-        self.attack, self.runs = attack, runs
-        self.model = runs[0].evidence.model
-        self.units = normalization(self.model, runs[0].evidence.image_shape[0])
-        self.guess = torch.stack([run.guess for run in runs]).requires_grad_()
-        self.soft = torch.stack([run.soft for run in runs]).requires_grad_()
-        self.mean = self.guess.detach().clone()
-        self.drawn = torch.stack([run.drawn for run in runs]).requires_grad_(attack.draws == "searched")
-        self.distances: list[float] = []
-
-    @property
-    def free(self) -> list[Tensor]:
-        return [tensor for tensor in self.moving if tensor.numel() and tensor.requires_grad]
-
-    @property
-    def moving(self) -> list[Tensor]:
-        """Everything that a run has for itself, the guess first."""
-        return [self.guess, self.soft, self.drawn]
-
-    def follow(self, iteration: int) -> None:
-        """Update the mean of the guesses; early on it forgets faster, so that the start does not linger."""
-        window = min(self.attack.averaging * self.attack.iterations, 1 + self.attack.averaging * iteration)
-        self.mean.lerp_(self.guess.detach(), 1 / max(1.0, window))
-
-    def pixels(self, guess: Tensor) -> Tensor:
-        made: Tensor = guess * self.units.std + self.units.mean
-        return made
-
-    def closure(self) -> Tensor:
-        """Distances of all runs, and the gradient of everything that is free."""
-        total, self.distances = self._batched() if self._shares_a_batch else self._one_by_one()
-        return total
-
-    @cached_property
-    def _shares_a_batch(self) -> bool:
-        plain = self.attack.simulate is None and not any(prior.looks_inside for prior in self.attack.priors)
-        plain = plain and not stochastic(self.model)
-        enough = len(self.runs) >= FEWEST_TOGETHER or self.attack.compiled
-        return enough and plain and all(run.evidence.client is share for run in self.runs)
-
-    def _one_by_one(self) -> tuple[Tensor, list[float]]:
-        consensus = consensus_of(self.guess)
-        total = self.guess.new_zeros(())
-        distances = []
-        for tensor in self.free:
-            tensor.grad = torch.zeros_like(tensor)
-        for number, run in enumerate(self.runs):
-            own = [tensor.detach()[number].requires_grad_(tensor.requires_grad) for tensor in self.moving]
-            with drawing(self.model, run.source(own[2])):
-                loss, distance = self._loss(run, own[0], own[1], consensus)
-            found = torch.autograd.grad(loss, [tensor for tensor in own if tensor.numel() and tensor.requires_grad])
-            for tensor, slope in zip(self.free, found, strict=True):
-                assert tensor.grad is not None
-                tensor.grad[number] = slope
-            total += loss.detach()
-            distances.append(distance.item())
-        return total, distances
-
-    def _loss(self, run: Run, guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
-        labels = run.label_of(soft)
-        seen = Seen(guess, labels, consensus)
-        pixels = self.pixels(guess)
-        if self.attack.simulate is not None:
-            pixels = self.attack.simulate(pixels, run.chance)
-        if any(prior.looks_inside for prior in self.attack.priors):
-            with looking_inside(self.model, seen):
-                shared = run.evidence.client(self.model, Batch(pixels, labels))
-        else:
-            shared = run.evidence.client(self.model, Batch(pixels, labels))
-        distance = self.attack.objective(run.weighed(tuple(shared.values())), run.target)
-        return distance + sum(prior(seen) for prior in self.attack.priors), distance
-
-    def _batched(self) -> tuple[Tensor, list[float]]:
-        with untouched_statistics(self.model):
-            losses, distances = self._vectorised(self.guess, self.soft, consensus_of(self.guess))
-        total = losses.sum()
-        found = torch.autograd.grad(total, self.free)
-        for tensor, slope in zip(self.free, found, strict=True):
-            tensor.grad = slope
-        return total.detach(), distances.tolist()
-
-    @cached_property
-    def _vectorised(self) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-        names, parameters = trainable(self.model)
-        weights = tuple(parameter.detach() for parameter in parameters)
-        targets = tuple(torch.stack(tensors) for tensors in zip(*(run.target for run in self.runs), strict=True))
-        # Without a weighing a factor of 1 stands for it.
-        ones = [torch.ones((), device=self.guess.device)] * len(names)
-        scales = tuple(
-            torch.stack(tensors) for tensors in zip(*(run.factors or ones for run in self.runs), strict=True)
-        )
-        weighed = bool(self.attack.weighings)
-        known = self.soft.numel() == 0
-        labels = torch.stack([run.labels if run.labels is not None else run.soft for run in self.runs])
-
-        def loss(parameters: tuple[Tensor, ...], images: Tensor, label: Tensor) -> Tensor:
-            return loss_of(self.model, Batch(images, label), dict(zip(names, parameters, strict=True)))
-
-        def one(
-            guess: Tensor, label: Tensor, target: tuple[Tensor, ...], scale: tuple[Tensor, ...], consensus: Tensor
-        ) -> tuple[Tensor, Tensor]:
-            gradient = grad(loss)(weights, self.pixels(guess), label)
-            if weighed:
-                gradient = tuple(factor * tensor for factor, tensor in zip(scale, gradient, strict=True))
-            distance = self.attack.objective(gradient, target)
-            seen = Seen(guess, label, consensus)
-            return distance + sum(prior(seen) for prior in self.attack.priors), distance
-
-        def all_of_them(guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
-            vectorised = vmap(one, in_dims=(0, 0, 0, 0, None))
-            found: tuple[Tensor, Tensor] = vectorised(
-                guess, labels if known else soft.softmax(2), targets, scales, consensus
-            )
-            return found
-
-        return torch.compile(all_of_them) if self.attack.compiled else all_of_them
-
-    def similarity(self, number: int) -> Tensor:
-        """Per-parameter cosine of a run's gradient now."""
-        run = self.runs[number]
-        with torch.no_grad():
-            pixels = self.pixels(self.guess[number])
-            if self.attack.simulate is not None:
-                pixels = self.attack.simulate(pixels, run.chance)
-        with drawing(self.model, run.source(self.drawn.detach()[number])):
-            shared = run.evidence.client(self.model, Batch(pixels, run.label_of(self.soft.detach()[number])))
-        return cosines(tuple(shared.values()), run.evidence.target)
-
-
-class _Watch:
-    """Follows one run of a loop: when it is over, and what it looked like on the way."""
-
-    def __init__(self, state: _State, number: int) -> None:
-        self.state, self.number, self.run = state, number, state.runs[number]
-        self.every = max(1, state.attack.iterations // MOMENTS)
-        self.history: list[float] = []
-        self.moments: list[tuple[int, Tensor, Tensor]] = []
-        self.last: list[Tensor] = []  # what the run had for itself when it ended
-        self.ended: Ending | None = None
-        self.before = math.inf  # the best distance `patience` iterations ago
-        self.best: list[float] = []
-
-    def look(self) -> None:
-        """After an iteration."""
-        distance = self.state.distances[self.number]
-        self.history.append(distance)
-        self.best.append(min(distance, self.best[-1]) if self.best else distance)
-        if len(self.history) % self.every == 0:
-            self._remember()
-        attack = self.state.attack
-        if not math.isfinite(distance):
-            self._end("diverged")
-        elif distance <= attack.good_enough * self.run.nothing:
-            self._end("matched")
-        elif (
-            attack.patience is not None
-            and len(self.best) > attack.patience
-            and self.best[-1] > attack.progress * self.best[-1 - attack.patience]
-        ):
-            self._end("plateau")
-        elif len(self.history) == attack.iterations:
-            self._end("iterations")
-
-    def _end(self, how: Ending) -> None:
-        self.ended = how
-        self.last = [tensor.detach()[self.number].clone() for tensor in self.state.moving]
-        if self.state.attack.averaging:
-            self.last[0] = self.state.mean[self.number].clone()
-
-    def _remember(self) -> None:
-        pixels = self.state.pixels(self.state.guess.detach()[self.number])
-        picture = to_bytes(pixels.nan_to_num(0.5, 1.0, 0.0))
-        self.moments.append((len(self.history), self.state.similarity(self.number).detach().cpu(), picture.cpu()))
-
-    def reconstruction(self, distance: float) -> Reconstruction:
-        """What came of it; `distance` is that of the last guess, which the history does not hold yet."""
-        assert self.ended is not None
-        guess, soft, _ = self.last
-        if not self.moments:
-            self._remember()
-        labels = self.run.labels if self.run.labels is not None else soft.argmax(1)
-        numbers, similarity, frames = zip(*self.moments, strict=True)
-        return Reconstruction(
-            # A run that blew up leaves no numbers; grey stands for them, `ended` says so.
-            images=self.state.pixels(guess).nan_to_num(0.5, 1.0, 0.0).clamp(0, 1),
-            labels=labels,
-            distance=distance,
-            iterations=len(self.history),
-            restarts=self.run.restart + 1,
-            ended=self.ended if distance < self.run.nothing else "diverged",
-            history=tuple(self.history),
-            trace=Trace(numbers, trainable(self.state.model)[0], torch.stack(similarity), torch.stack(frames)),
-        )
-
-
-def _minimise(attack: Inversion, runs: list[Run], on_iteration: OnIteration | None) -> list[Reconstruction]:
-    """All runs in one loop; fewer than share a batch are filled up with copies of the first."""
-    count = len(runs)
-    if count > 1 and not attack.grouped:
-        runs = runs + [runs[0]] * (FEWEST_TOGETHER - count)
-    state = _State(attack, runs)
-    units = state.units
-    lowest, highest = units(torch.zeros_like(units.mean)), units(torch.ones_like(units.mean))
-    step = attack.optimizer.start(state.free, attack.iterations)
-    watches = [_Watch(state, number) for number in range(count)]
-    iteration = 0
-    while running := [watch for watch in watches if watch.ended is None]:
-        step(state.closure)
-        iteration += 1
-        if attack.boxed:
-            with torch.no_grad():
-                state.guess.clamp_(lowest, highest)
-        if attack.averaging:
-            state.follow(iteration)
-        for watch in running:
-            watch.look()
-            if on_iteration is not None:
-                on_iteration()
-    return _ended(state, watches)
-
-
-def _ended(state: _State, watches: list[_Watch]) -> list[Reconstruction]:
-    """What came of every run; the last steps have not been evaluated yet."""
-    with torch.no_grad():
-        for watch in watches:
-            for tensor, last in zip(state.moving, watch.last, strict=True):
-                tensor[watch.number] = last
-    state.closure()
-    return [watch.reconstruction(state.distances[watch.number]) for watch in watches]
