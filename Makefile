@@ -33,7 +33,7 @@ demo: $(VENV)/.core
 	$(VENV)/bin/gradveil demo
 
 test: $(VENV)/.dev
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal
 
 bench: $(VENV)/.dev
 	$(VENV)/bin/python -m bench

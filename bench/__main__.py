@@ -1,4 +1,4 @@
-"""`make bench`: every ratio in one run, printed and written to runs/bench.json; `python -m bench attacks` measures one part anew."""
+"""`make bench`: every ratio in one run, written to runs/bench.json; `python -m bench attacks` measures one part anew."""
 
 import json
 import platform

@@ -1,3 +1,6 @@
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -15,6 +18,17 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def fashion() -> Dataset:
     return load("fashion-mnist-tenth")
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder with real CIFAR-10."""
+    folder = os.environ.get("GRADVEIL_DATA")
+    if not folder:
+        pytest.skip("GRADVEIL_DATA is not set to a folder with cifar-10-batches-bin")
+    if not (Path(folder) / "cifar-10-batches-bin").is_dir():
+        pytest.skip(f"GRADVEIL_DATA={folder} has no cifar-10-batches-bin")
+    return Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -434,12 +434,9 @@ def test_fast_beats_the_null_on_an_untrained_convnet(fashion: Dataset) -> None:
 
 
 @pytest.mark.slow
-def test_inverting_gradients_on_colour_images() -> None:
+def test_inverting_gradients_on_colour_images(data: Path) -> None:
     """At least 4 dB over the null, on average over ten images, from an untrained convnet-32."""
-    try:
-        cifar = load("cifar10")
-    except GradveilError as error:
-        pytest.skip(f"CIFAR-10 is not here: {error}")
+    cifar = load("cifar10", data_dir=data)
     model = untrained("convnet-32", cifar).eval()
     attack = attack_named("inverting-gradients", iterations=150, restarts=1, tv=1e-4)
     gains = []
