@@ -37,6 +37,7 @@ def record(scenario: Scenario, index: int, psnr: float, null: float = 10.0, dive
         distance=0.1,
         iterations=3,
         restarts=1,
+        restarts_diverged=0,
         ended="diverged" if diverged else "iterations",
         similarity={},
         layers={},

@@ -33,7 +33,10 @@ def share(model: nn.Module, batch: Batch) -> Gradients:
     names, parameters = trainable(model)
     with untouched_statistics(model):
         loss = loss_of(model, batch)
-    found = torch.autograd.grad(loss, parameters, create_graph=_differentiable(batch))
+    # A parameter that the loss does not depend on has the gradient zero.
+    found = torch.autograd.grad(
+        loss, parameters, create_graph=_differentiable(batch), allow_unused=True, materialize_grads=True
+    )
     return dict(zip(names, found, strict=True))
 
 
@@ -66,7 +69,9 @@ class FedAvg:
                 for piece in torch.split(self._order(len(batch.images), epoch), self.batch):
                     chosen = Batch(batch.images[piece], batch.labels[piece])
                     loss = loss_of(model, chosen, dict(zip(names, weights, strict=True)))
-                    steps = torch.autograd.grad(loss, weights, create_graph=keep)
+                    steps = torch.autograd.grad(
+                        loss, weights, create_graph=keep, allow_unused=True, materialize_grads=True
+                    )
                     weights = tuple(w - self.lr * step for w, step in zip(weights, steps, strict=True))
                     if not keep:
                         weights = tuple(weight.detach().requires_grad_() for weight in weights)
@@ -129,6 +134,8 @@ def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | Non
 def trainable(model: nn.Module) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
     """Names and tensors of the parameters whose gradients are shared, in the model's order."""
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if not named:
+        raise GradveilError("the model has no trainable parameters, so nothing of it is shared")
     return tuple(name for name, _ in named), tuple(parameter for _, parameter in named)
 
 
@@ -144,6 +151,21 @@ def untouched_statistics(model: nn.Module) -> Iterator[None]:
     finally:
         for module in tracking:
             module.track_running_stats = True
+
+
+@contextmanager
+def batch_norm_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """The model in evaluation mode, its batch norm in training mode where asked for; afterwards as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            module.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def _differentiable(batch: Batch) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence, Reconstruction, attack_named
 from gradveil.attacks.loop import OnIteration
-from gradveil.client import Client, share
+from gradveil.client import Client, share, trainable
 from gradveil.errors import GradveilError
 from gradveil.models import ImageShape
 from gradveil.types import Gradients, ImageSet
@@ -40,14 +40,14 @@ def invert(
     Returns images (N, C, H, W) in [0, 1] with the labels and how the run went.
     """
     tensors = read_gradients(Path(gradients)) if isinstance(gradients, str | Path) else gradients
-    given = None if labels is None else torch.as_tensor(labels, dtype=torch.int64).reshape(-1)
+    given = None if labels is None else _checked_labels(labels)
     if given is not None and images is not None and len(given) != images:
         raise GradveilError(f"{images} images need as many labels, got {len(given)}")
     count = images if images is not None else 1 if given is None else len(given)
-    device = next(iter(model.parameters())).device
+    device = trainable(model)[1][0].device
     evidence = Evidence(
         model,
-        {name: tensor.to(device) for name, tensor in tensors.items()},
+        {name: tensor.to(device) if isinstance(tensor, Tensor) else tensor for name, tensor in tensors.items()},
         image_shape,
         images=count,
         labels=None if given is None else given.to(device),
@@ -56,6 +56,13 @@ def invert(
     )
     chosen = attack_named(attack) if isinstance(attack, str) else attack
     return chosen(evidence, seed=seed, on_iteration=on_iteration)
+
+
+def _checked_labels(labels: Tensor | Sequence[int]) -> Tensor:
+    whole = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+    if not all(isinstance(label, int) for label in whole):
+        raise GradveilError(f"labels must be whole numbers, one per image, got {whole}")
+    return torch.tensor(whole, dtype=torch.int64)
 
 
 def read_gradients(path: Path) -> Gradients:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from gradveil import metrics
 from gradveil.animation import animated
-from gradveil.attacks import Attack, ClosedForm, Evidence, Reconstruction
+from gradveil.attacks import Attack, ClosedForm, Evidence, Inversion, Reconstruction
 from gradveil.attacks.labels import right_share
+from gradveil.client import batch_norm_mode, trainable
 from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
 from gradveil.models.stochastic import drawing, normal
@@ -49,16 +50,11 @@ def measure(
     `network` is the one participants train, with whatever the defense adds to it (`Defense.network`).
     `public` are images an attacker may look at: those of the training set, for attacks that begin with one.
     """
-    for index in indices:
-        if not 0 <= index < len(images):
-            raise GradveilError(f"image {index} does not exist: there are images 0 to {len(images) - 1}")
-    units = split(indices, scenario.batch)
-    # Bad names are refused before anything is computed.
-    steps = scenario.make_attack().iterations
-    scenario.make_client()
-    defense_named(scenario.defense)
-    network.train(scenario.batch_norm == "train")
-    store = Store(folder, network, images)
+    units = check(scenario, images, indices)
+    trainable(network)
+    made = scenario.make_attack()
+    steps = made.iterations * made.restarts
+    store = Store(folder, network, images, public)
     found: dict[tuple[Unit, int], Record] = {}
     for unit in units:
         for index in unit:
@@ -67,10 +63,11 @@ def measure(
     missing = [unit for unit in dict.fromkeys(units) if any((unit, index) not in found for index in unit)]
     size = LOT if scenario.together else 1
     lots = [missing[at : at + size] for at in range(0, len(missing), size)]
+    workers = min(workers, len(lots)) or 1
     title = f"{scenario.attack} on {scenario.model}, defense {scenario.column}"
     with (
         progress(title, steps * len(units), "steps") as advance,
-        from_workers(advance, workers=min(workers, len(lots)) or 1) as report,
+        from_workers(advance, workers=workers) as report,
     ):
         advance(steps * (len(units) - len(missing)))
         attack = partial(attack_units, scenario, network, images, public=public, advance=report)
@@ -81,11 +78,30 @@ def measure(
     return [found[unit, index] for unit in units for index in unit]
 
 
+def check(scenario: Scenario, images: ImageSet, indices: Sequence[int]) -> list[Unit]:
+    """The images by shares; whatever cannot be attacked as the scenario says is refused before anything is computed."""
+    for index in indices:
+        if not 0 <= index < len(images):
+            raise GradveilError(f"image {index} does not exist: there are images 0 to {len(images) - 1}")
+    scenario.make_attack()
+    scenario.make_client()
+    defense_named(scenario.defense)
+    if scenario.attacker == "draw" and scenario.batch > 1 and not scenario.order_known:
+        raise GradveilError(
+            "an attacker who knows the draws of a batch needs its labels in order: labels known would do"
+        )
+    return split(indices, scenario.batch)
+
+
 def split(indices: Sequence[int], size: int) -> list[Unit]:
     """The images in groups of `size` that share one gradient."""
     if len(indices) % size:
         raise GradveilError(f"{len(indices)} images cannot be split into batches of {size}")
-    return [tuple(indices[at : at + size]) for at in range(0, len(indices), size)]
+    units = [tuple(indices[at : at + size]) for at in range(0, len(indices), size)]
+    for unit in units:
+        if len(set(unit)) < size:
+            raise GradveilError(f"images {', '.join(map(str, unit))} share a gradient: each may be there once")
+    return units
 
 
 @dataclass(frozen=True)
@@ -122,7 +138,7 @@ class Share:
         with drawing(network, normal(generator(scenario.seed, "draws", *unit))):
             clean = scenario.make_client()(network, Batch(to_unit(transformed), originals.labels))
         shared = defense.gradients(clean, seed=derive_seed(scenario.seed, "defense", *unit))
-        labels = originals.labels if scenario.ordered else originals.labels.sort().values
+        labels = originals.labels if scenario.order_known else originals.labels.sort().values
         evidence = Evidence(
             network,
             shared,
@@ -151,10 +167,22 @@ def attack_units(
     advance: Advance = ignore,
 ) -> list[Result]:
     """Share the defended gradients of the units and let the attack rebuild them; `advance` hears of its iterations."""
+    with batch_norm_mode(network, training=scenario.batch_norm == "train"):
+        return _attacked(scenario, network, images, units, public, advance)
+
+
+def _attacked(
+    scenario: Scenario,
+    network: nn.Module,
+    images: ImageSet,
+    units: Sequence[Unit],
+    public: ImageSet | None,
+    advance: Advance,
+) -> list[Result]:
     defense = defense_named(scenario.defense)
     attack = scenario.make_attack()
     shares = [Share.of(scenario, defense, network, images, unit, public) for unit in units]
-    steps = Steps(attack.iterations * len(units), advance)
+    steps = Steps(attack.iterations * attack.restarts * len(units), advance)
     rebuilt: list[tuple[Attack, Reconstruction]] = []
     if scenario.together and scenario.attacker == "plain" and not isinstance(attack, ClosedForm):
         evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
@@ -178,6 +206,9 @@ def _results(scenario: Scenario, defense: Defense, share: Share, attack: Attack,
     undone = found.images if known is None else known.undone(found.images, share.evidence, seed=scenario.seed)
     order = assignment(found.images, transformed) if known is None else assignment(undone, original)
     rebuilt, estimates = found.images[order], undone[order]
+    if isinstance(attack, Inversion) and attack.simulate is not None:
+        # The guess is of the original; what was shared is to be compared with what the defense makes of it.
+        rebuilt = to_unit(defense.images(to_bytes(rebuilt), seed=scenario.seed, indices=torch.tensor(share.unit)))
     figures = {
         "psnr_transformed": metrics.psnr(rebuilt, transformed),
         "psnr_original": metrics.psnr(estimates, original),
@@ -189,7 +220,7 @@ def _results(scenario: Scenario, defense: Defense, share: Share, attack: Attack,
     errors = {"mse_transformed": metrics.mse(rebuilt, transformed), "mse_original": metrics.mse(estimates, original)}
     labels = share.originals.labels
     right = right_share(found.labels, labels) if found.labels is not None else 0.0
-    knowledge = what_is_known(scenario, known, attack)
+    knowledge = what_is_known(scenario, known, attack, share.evidence.public)
     trace = found.trace
     results = []
     for row, index in enumerate(share.unit):
@@ -209,6 +240,7 @@ def _results(scenario: Scenario, defense: Defense, share: Share, attack: Attack,
             distance=found.distance if math.isfinite(found.distance) else None,
             iterations=found.iterations,
             restarts=found.restarts,
+            restarts_diverged=found.restarts_diverged,
             ended=found.ended,
             similarity=_similarity(found),
             layers=_layers(found),
@@ -226,11 +258,13 @@ def assignment(guesses: Tensor, targets: Tensor) -> Tensor:
     """For every target the guess that belongs to it, one to one, so that the squared errors sum to the least."""
     if len(targets) == 1:
         return torch.zeros(1, dtype=torch.int64)
-    errors = (guesses[None] - targets[:, None]).square().mean((2, 3, 4))
+    errors = torch.stack([(guesses - target).square().mean((1, 2, 3)) for target in targets])
     return torch.from_numpy(linear_sum_assignment(errors.cpu().numpy())[1])
 
 
-def what_is_known(scenario: Scenario, known_defense: Defense | None, attack: Attack) -> dict[str, str]:
+def what_is_known(
+    scenario: Scenario, known_defense: Defense | None, attack: Attack, public: ImageSet | None
+) -> dict[str, str]:
     """Everything the attacker has besides the gradient, and what it began with; part of every record."""
     labels = {"known": "known", "read": "read off the gradient", "joint": "searched for together with the image"}
     modes = {"eval": "evaluation mode, running statistics known", "train": "training mode, statistics of the batch"}
@@ -243,10 +277,12 @@ def what_is_known(scenario: Scenario, known_defense: Defense | None, attack: Att
         "initial guess": "none" if isinstance(attack, ClosedForm) else attack.start,
     }
     if scenario.users > 1:
-        known["users"] = f"only the mean of {scenario.users} is seen"
+        known["users"] = f"only the mean of {scenario.users} is seen, who has which label is known"
+    if scenario.attacker != "plain" or scenario.start in ("class-mean", "public-image"):
+        known["public images"] = "none" if public is None else f"{len(public)} of the same kind"
     if scenario.client != FEDSGD:
         known["local training"] = f"{scenario.client}, rate and number of steps known"
-        known["order of the images"] = "known" if scenario.ordered else "unknown, labels sorted"
+        known["order of the images"] = "known" if scenario.order_known else "unknown, labels sorted"
     return known
 
 

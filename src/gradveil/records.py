@@ -38,6 +38,7 @@ class Record:
     distance: float | None
     iterations: int
     restarts: int
+    restarts_diverged: int
     ended: str
     similarity: dict[str, tuple[float, ...]]
     layers: dict[str, float]
@@ -60,6 +61,11 @@ class Record:
         return self.psnr_original - self.null_psnr_original
 
     @property
+    def psnr_leaked(self) -> float:
+        """The PSNR by which a defense is judged, chosen as for `leaked`."""
+        return self.psnr_transformed if self.scenario.attacker == "plain" else self.psnr_original
+
+    @property
     def leaked(self) -> float:
         """The gain by which a defense is judged: to what was shared, or to the original where the attacker knows the defense."""
         return self.gain if self.scenario.attacker == "plain" else self.gain_original
@@ -70,7 +76,7 @@ class Record:
         return figures | {
             "gain": round(self.gain, 4),
             "gain_original": round(self.gain_original, 4),
-            "beats_null": self.gain > 0,
+            "beats_null": self.leaked > 0,
             "diverged": self.diverged,
         }
 

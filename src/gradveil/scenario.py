@@ -41,6 +41,7 @@ class Scenario:
     batch_norm: BatchNormMode = "eval"
     attacker: Attacker = "plain"
     together: bool = False
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -50,6 +51,8 @@ class Scenario:
         ):
             if value not in known:
                 raise GradveilError(f"{name} {value!r}: {', '.join(str(one) for one in known if one)} would do")
+        if self.together and self.attacker != "plain":
+            raise GradveilError(f"attacks share a loop when they are plain, got a {self.attacker} attacker")
         if self.batch < 1 or self.users < 1 or self.batch % self.users:
             raise GradveilError(f"{self.batch} images cannot be split evenly among {self.users} users")
 
@@ -62,6 +65,7 @@ class Scenario:
             tv=self.tv,
             start=self.start,
             labels=self.labels,
+            compiled=self.compiled,
         )
 
     def make_client(self) -> Client:
@@ -71,7 +75,12 @@ class Scenario:
     def imagined_client(self) -> Client:
         """What the attacker believes they do."""
         client = client_named(self.client)
-        return self._summed(client.as_given() if isinstance(client, FedAvg) and not self.ordered else client)
+        return self._summed(client if self.order_known or not isinstance(client, FedAvg) else client.as_given())
+
+    @property
+    def order_known(self) -> bool:
+        """Whether the attacker can tell which guess belongs to which place: labels that are read off come sorted."""
+        return self.ordered and self.make_attack().labels == "known"
 
     def _summed(self, client: Client) -> Client:
         return Aggregate(self.users, client) if self.users > 1 else client
@@ -88,12 +97,14 @@ class Scenario:
             self.attack,
             f"{self.batch} images per gradient" if self.batch > 1 else "",
             self.client if self.client != FEDSGD else "",
-            f"sum of {self.users} users" if self.users > 1 else "",
+            f"mean of {self.users} users" if self.users > 1 else "",
             "" if self.ordered else "order unknown",
             "batch norm in training mode" if self.batch_norm == "train" else "",
         ]
-        own = {name: getattr(self, name) for name in ("labels", "start", "tv", "restarts")}
+        own = {name: getattr(self, name) for name in ("iterations", "labels", "start", "tv", "restarts")}
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
+        said += [f"seed {self.seed}"] if self.seed else []
+        said += ["together"] if self.together else []
         return ", ".join(part for part in said if part)
 
     @property

@@ -25,6 +25,7 @@ class Store:
     folder: Path
     network: nn.Module
     images: ImageSet
+    public: ImageSet | None = None
 
     def get(self, scenario: Scenario, unit: tuple[int, ...], index: int) -> Record | None:
         """The record, or None if it was never made or its file is damaged."""
@@ -43,13 +44,14 @@ class Store:
 
     def _path(self, scenario: Scenario, unit: tuple[int, ...], index: int) -> Path:
         digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), unit, index], sort_keys=True).encode())
-        digest.update(self._weights)
-        digest.update(content_hash([self.images.images[list(unit)]]))
+        digest.update(self._known)
+        digest.update(content_hash([self.images.images[list(unit)], self.images.labels[list(unit)]]))
         return self.folder / "records" / f"{digest.hexdigest()[:32]}.json"
 
     @cached_property
-    def _weights(self) -> bytes:
-        return content_hash(list(self.network.state_dict().values()))
+    def _known(self) -> bytes:
+        public = [] if self.public is None else [self.public.images, self.public.labels]
+        return content_hash([*self.network.state_dict().values(), *public])
 
 
 def read_record(path: Path) -> Record:
@@ -80,5 +82,6 @@ def content_hash(tensors: list[Tensor]) -> bytes:
     """A hash of the tensors' values."""
     digest = hashlib.sha256()
     for tensor in tensors:
+        digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.digest()

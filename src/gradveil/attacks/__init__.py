@@ -1,5 +1,6 @@
 """Reconstruction attacks by name; each paper is a recipe of parts."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -125,17 +126,20 @@ def attack_named(
     tv: float | None = None,
     start: str | None = None,
     labels: LabelKnowledge | None = None,
+    compiled: bool = False,
 ) -> Attack:
     """The attack called `name`, as published except for what is given here."""
     attack = lookup(ATTACKS, name, "attack")()
     wanted: dict[str, object] = {"iterations": iterations, "restarts": restarts, "start": start, "labels": labels}
     changes = {field: value for field, value in wanted.items() if value is not None}
     if isinstance(attack, ClosedForm):
-        refused = [field for field in (*changes, *(["tv"] if tv is not None else [])) if field != "labels"]
+        refused = [name for name in (*changes, *(["tv"] if tv is not None else [])) if name != "labels"]
         if refused:
             raise GradveilError(f"{name} is a closed form and has no {refused[0]}")
         return replace(attack, labels=labels or attack.labels)
     if tv is not None:
+        if not 0 <= tv < math.inf:
+            raise GradveilError(f"the weight of total variation must be a number from 0 on, got {tv:g}")
         others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
         changes["priors"] = (*others, TotalVariation(tv)) if tv > 0 else others
-    return replace(attack, **changes)  # type: ignore[arg-type]
+    return replace(attack, compiled=compiled, **changes)  # type: ignore[arg-type]

@@ -16,11 +16,12 @@ from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.inversion import LabelKnowledge
 from gradveil.attacks.labels import read_labels
 from gradveil.attacks.loop import OnIteration
-from gradveil.attacks.objectives import cosine_distance
 from gradveil.attacks.reconstruction import Ending, Reconstruction
 from gradveil.errors import GradveilError
 from gradveil.models import Normalize
-from gradveil.types import Batch, Gradients
+from gradveil.models.stochastic import drawing, normal
+from gradveil.randomness import generator
+from gradveil.types import Gradients
 
 # What does not change the numbers on their way to the first layer.
 _TRANSPARENT = (nn.Flatten, nn.Identity, nn.Dropout, Normalize)
@@ -39,12 +40,19 @@ _SLOPES: dict[type[nn.Module], Slope] = {
 class ClosedForm:
     """Read the images off the first layer of a model that begins with a fully connected one; exact for a single image.
 
+    The `distance` of the result is the share of that layer's gradient which one image cannot explain.
+
     Of a batch it reads as many rows as there are images, those with the largest factors. Models that begin otherwise are
     refused with the layer that is in the way.
     """
 
     iterations: int = 1
+    restarts: int = 1
     labels: LabelKnowledge = "known"
+
+    def __post_init__(self) -> None:
+        if self.labels == "joint":
+            raise GradveilError("a closed form searches for nothing: labels known or read would do, got joint")
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         rows = layer_inputs(evidence.model, evidence.named)[0]
@@ -59,11 +67,16 @@ class ClosedForm:
             if isinstance(module, Normalize):
                 images = images * module.std + module.mean
         images = images.clamp(0, 1)
-        labels = evidence.labels if evidence.labels is not None else read_labels(evidence, seed=seed)
-        found = evidence.client(evidence.model, Batch(images, labels))
-        distance = float(cosine_distance(tuple(found.values()), evidence.target))
-        ended: Ending = "matched" if distance < 1e-3 else "iterations" if distance < 1 else "diverged"
-        return Reconstruction(images, labels, distance, iterations=1, restarts=1, ended=ended)
+        labels = evidence.labels
+        if labels is None:
+            with drawing(evidence.model, normal(generator(seed, "draws for labels"))):
+                labels = read_labels(evidence, seed=seed)
+        # What of the first layer's gradient is not the outer product that one image makes.
+        weight = evidence.named[f"{_leading_layers(evidence.model)[0][0]}.weight"]
+        row = rows[0]
+        rest = float((weight - torch.outer(weight @ row / row.square().sum(), row)).norm() / weight.norm())
+        ended: Ending = "matched" if rest < 1e-3 else "iterations"
+        return Reconstruction(images, labels, rest, iterations=1, restarts=1, ended=ended)
 
 
 def layer_inputs(model: nn.Module, gradients: Gradients) -> list[Tensor]:
@@ -74,7 +87,9 @@ def layer_inputs(model: nn.Module, gradients: Gradients) -> list[Tensor]:
     found: list[Tensor] = []
     behind: Tensor | None = None  # dL/d(what the layer's activation puts out)
     for name, layer, slope in reversed(_leading_layers(model)):
-        if layer.bias is not None:
+        if f"{name}.weight" not in gradients:
+            raise GradveilError(f"no closed form: layer {name!r} is not trained, so its gradient is not shared")
+        if f"{name}.bias" in gradients:
             factor = gradients[f"{name}.bias"]
         elif behind is not None:
             factor = behind * slope(found[0][0])

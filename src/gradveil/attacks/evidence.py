@@ -6,9 +6,10 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from gradveil.client import Client, share, trainable
+from gradveil.client import Client, batch_norm_mode, share, trainable
 from gradveil.errors import GradveilError
 from gradveil.models import ImageShape
+from gradveil.models.stochastic import drawing
 from gradveil.types import Gradients, ImageSet
 
 MOST_IMAGES = 100
@@ -33,15 +34,21 @@ class Evidence:
     def __post_init__(self) -> None:
         if not 1 <= self.images <= MOST_IMAGES:
             raise GradveilError(f"an attack rebuilds 1 to {MOST_IMAGES} images, got {self.images}")
+        shape = tuple(self.image_shape)
+        if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in shape):
+            raise GradveilError(
+                f"an image shape is (channels, height, width), such as (3, 32, 32), got {self.image_shape}"
+            )
         check_gradients(self.model, self.gradients)
+        classes = self.classes
         if self.labels is None:
             return
         if self.labels.dtype != torch.int64 or self.labels.shape != (self.images,):
             got = f"{self.labels.dtype} {tuple(self.labels.shape)}"
             raise GradveilError(f"labels must be int64 ({self.images},), one per image, got {got}")
-        if not 0 <= int(self.labels.min()) <= int(self.labels.max()) < self.classes:
+        if not 0 <= int(self.labels.min()) <= int(self.labels.max()) < classes:
             raise GradveilError(
-                f"labels must lie in 0..{self.classes - 1}, got {int(self.labels.min())}..{int(self.labels.max())}"
+                f"labels must lie in 0..{classes - 1}, got {int(self.labels.min())}..{int(self.labels.max())}"
             )
 
     @property
@@ -51,15 +58,12 @@ class Evidence:
     @cached_property
     def classes(self) -> int:
         """How many the model tells apart."""
-        modes = [(module, module.training) for module in self.model.modules()]
+        image = torch.zeros((1, *self.image_shape), device=self.device)
         try:
-            with torch.no_grad():
-                logits = self.model.eval()(torch.zeros((1, *self.image_shape), device=self.device))
-        except RuntimeError as error:
+            with torch.no_grad(), batch_norm_mode(self.model, training=False), drawing(self.model, torch.zeros):
+                logits = self.model(image)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise GradveilError(f"the model does not take images of shape {self.image_shape}: {error}") from error
-        finally:
-            for module, mode in modes:
-                module.training = mode
         if not isinstance(logits, Tensor) or logits.ndim != 2:
             raise GradveilError("the model must return logits (images, classes)")
         return int(logits.shape[1])
@@ -85,6 +89,9 @@ def check_gradients(model: nn.Module, gradients: Gradients) -> None:
         )
     for name, parameter in zip(names, parameters, strict=True):
         shared = gradients[name]
+        if not isinstance(shared, Tensor) or not shared.is_floating_point():
+            got = shared.dtype if isinstance(shared, Tensor) else type(shared).__name__
+            raise GradveilError(f"gradient {name!r} is {got}, a tensor of floating point numbers would do")
         if shared.shape != parameter.shape:
             raise GradveilError(
                 f"gradient {name!r} is {tuple(shared.shape)}, the model's parameter {tuple(parameter.shape)}"

@@ -1,9 +1,9 @@
 """Rebuild images by searching for ones whose gradient is the shared one."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -40,8 +40,8 @@ class Inversion:
     iterations do not bring below `progress` times what it was ends there, on a plateau. `weighings` say what of the gradient
     counts, `simulate` what the participant does to its images first, `draws` what is known of a network's own chance.
     With `averaging` the result is the running mean of the guesses over about this share of the run: signed steps jump around the
-    image they are after, and their mean is nearer to it. `compiled` runs the loop through `torch.compile`, which pays for long
-    runs; what cannot be compiled runs as it is.
+    image they are after, and their mean is nearer to it. `compiled` runs the loop through `torch.compile`, which needs a C++
+    compiler and pays for long runs; simulations, priors that look inside and local training run as they are.
     """
 
     objective: Objective
@@ -68,14 +68,18 @@ class Inversion:
             )
         if not 0 <= self.averaging <= 1:
             raise GradveilError(f"averaging is a share of the run from 0 to 1, got {self.averaging:g}")
+        if self.labels not in get_args(LabelKnowledge):
+            raise GradveilError(f"labels {self.labels!r}: {', '.join(get_args(LabelKnowledge))} would do")
         lookup(STARTS, self.start, "start")
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         """The best of the restarts."""
         restarts = [Run.of(self, evidence, seed, restart) for restart in range(self.restarts)]
         if self.grouped or (self.optimizer.elementwise and self.restarts >= FEWEST_TOGETHER):
+            lots = _lots(restarts, self.grouped)
             return best_of(
-                [found for lot in _lots(restarts, self.grouped) for found in minimise(self, lot, on_iteration)]
+                # A group is not filled up: copies would count in what it agrees on.
+                [one for lot in lots for one in minimise(self, lot, on_iteration, together=not self.grouped)]
             )
         found: list[Reconstruction] = []
         for run in restarts:
@@ -96,7 +100,7 @@ class Inversion:
             for evidence, seed in zip(evidences, seeds, strict=True)
             for restart in range(self.restarts)
         ]
-        found = [one for lot in _lots(runs, whole=False) for one in minimise(self, lot, on_iteration)]
+        found = [one for lot in _lots(runs, whole=False) for one in minimise(self, lot, on_iteration, together=True)]
         return [best_of(found[at : at + self.restarts]) for at in range(0, len(found), self.restarts)]
 
     @property
@@ -106,8 +110,9 @@ class Inversion:
 
 
 def best_of(found: Sequence[Reconstruction]) -> Reconstruction:
-    """The one that matches best; a run that diverged only when all did."""
-    return min(found, key=lambda one: (one.diverged, one.distance))
+    """The one that matches best, a run that diverged only when all did; with how many there were and how many diverged."""
+    best = min(found, key=lambda one: (one.diverged, one.distance))
+    return replace(best, restarts=len(found), restarts_diverged=sum(one.diverged for one in found))
 
 
 def _lots(runs: list[Run], whole: bool) -> list[list[Run]]:

@@ -21,7 +21,10 @@ WAY = 5
 
 
 def read_labels(evidence: Evidence, *, seed: int = 0) -> Tensor:
-    """The labels of the images behind the gradient, sorted, int64 (images,); labels may repeat."""
+    """The labels of the images behind the gradient, sorted, int64 (images,); labels may repeat.
+
+    Local training whose last piece is shorter than the others makes its images count too much, and the counts less sure.
+    """
     local, steps = _local_training(evidence)
     bias = _last_bias(evidence) / steps
     if evidence.images == 1:
@@ -70,8 +73,9 @@ def _local_training(evidence: Evidence) -> tuple[FedAvg | None, int]:
 
 def _last_bias(evidence: Evidence) -> Tensor:
     layers = [name for name, module in evidence.model.named_modules() if isinstance(module, nn.Linear)]
-    if not layers or f"{layers[-1]}.bias" not in evidence.gradients:
+    bias = evidence.gradients.get(f"{layers[-1]}.bias") if layers else None
+    if bias is None or len(bias) != evidence.classes:
         raise GradveilError(
             "labels cannot be read from this gradient: the model's last layer is not fully connected with a bias; give them"
         )
-    return evidence.gradients[f"{layers[-1]}.bias"]
+    return bias

@@ -67,10 +67,8 @@ class State:
 
     @cached_property
     def _shares_a_batch(self) -> bool:
-        plain = self.attack.simulate is None and not any(prior.looks_inside for prior in self.attack.priors)
-        plain = plain and not stochastic(self.model)
         enough = len(self.runs) >= FEWEST_TOGETHER or self.attack.compiled
-        return enough and plain and all(run.evidence.client is share for run in self.runs)
+        return enough and _can_share(self.attack, self.runs)
 
     def _one_by_one(self) -> tuple[Tensor, list[float]]:
         consensus = consensus_of(self.guess)
@@ -155,8 +153,8 @@ class State:
         with torch.no_grad():
             pixels = self.pixels(self.guess[number])
             if self.attack.simulate is not None:
-                pixels = self.attack.simulate(pixels, run.chance)
-        with drawing(self.model, run.source(self.drawn.detach()[number])):
+                pixels = self.attack.simulate(pixels, run.watching)
+        with drawing(self.model, run.source(self.drawn.detach()[number], run.watching)):
             shared = run.evidence.client(self.model, Batch(pixels, run.label_of(self.soft.detach()[number])))
         return cosines(tuple(shared.values()), run.evidence.target)
 
@@ -180,7 +178,7 @@ class Watch:
         self.history.append(distance)
         self.best.append(min(distance, self.best[-1]) if self.best else distance)
         if len(self.history) % self.every == 0:
-            self._remember()
+            self.remember()
         attack = self.state.attack
         if not math.isfinite(distance):
             self._end("diverged")
@@ -201,7 +199,10 @@ class Watch:
         if self.state.attack.averaging:
             self.last[0] = self.state.mean[self.number].clone()
 
-    def _remember(self) -> None:
+    def remember(self) -> None:
+        """Keep how the run looks now; in the end this is the result itself."""
+        if self.moments and self.moments[-1][0] == len(self.history):
+            self.moments.pop()
         pixels = self.state.pixels(self.state.guess.detach()[self.number])
         picture = to_bytes(pixels.nan_to_num(0.5, 1.0, 0.0))
         self.moments.append((len(self.history), self.state.similarity(self.number).detach().cpu(), picture.cpu()))
@@ -210,8 +211,6 @@ class Watch:
         """What came of it; `distance` is that of the last guess, which the history does not hold yet."""
         assert self.ended is not None
         guess, soft, _ = self.last
-        if not self.moments:
-            self._remember()
         labels = self.run.labels if self.run.labels is not None else soft.argmax(1)
         numbers, similarity, frames = zip(*self.moments, strict=True)
         return Reconstruction(
@@ -220,17 +219,24 @@ class Watch:
             labels=labels,
             distance=distance,
             iterations=len(self.history),
-            restarts=self.run.restart + 1,
+            restarts=1,
             ended=self.ended if distance < self.run.nothing else "diverged",
             history=tuple(self.history),
             trace=Trace(numbers, trainable(self.state.model)[0], torch.stack(similarity), torch.stack(frames)),
         )
 
 
-def minimise(attack: "Inversion", runs: list[Run], on_iteration: OnIteration | None) -> list[Reconstruction]:
-    """All runs in one loop; fewer than share a batch are filled up with copies of the first."""
+def _can_share(attack: "Inversion", runs: list[Run]) -> bool:
+    plain = attack.simulate is None and not any(prior.looks_inside for prior in attack.priors)
+    return plain and not stochastic(runs[0].evidence.model) and all(run.evidence.client is share for run in runs)
+
+
+def minimise(
+    attack: "Inversion", runs: list[Run], on_iteration: OnIteration | None, *, together: bool = False
+) -> list[Reconstruction]:
+    """All runs in one loop; those that can share a batch and are too few for it are filled up with copies of the first."""
     count = len(runs)
-    if count > 1 and not attack.grouped:
+    if together and _can_share(attack, runs):
         runs = runs + [runs[0]] * (FEWEST_TOGETHER - count)
     state = State(attack, runs)
     units = state.units
@@ -260,4 +266,7 @@ def _ended(state: State, watches: list[Watch]) -> list[Reconstruction]:
             for tensor, last in zip(state.moving, watch.last, strict=True):
                 tensor[watch.number] = last
     state.closure()
-    return [watch.reconstruction(state.distances[watch.number]) for watch in watches]
+    distances = state.distances
+    for watch in watches:
+        watch.remember()
+    return [watch.reconstruction(distances[watch.number]) for watch in watches]

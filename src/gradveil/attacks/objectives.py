@@ -59,19 +59,6 @@ class Survivors:
         return {name: (value != 0).to(value.dtype) for name, value in gradients.items()}
 
 
-@dataclass(frozen=True)
-class SignalShare:
-    """Trust every tensor as far as it is signal: max(0, 1 - variance of the noise / mean square of the tensor)."""
-
-    variance: float
-
-    def __call__(self, gradients: Gradients) -> Gradients:
-        return {
-            name: (1 - self.variance / value.square().mean().clamp_min(1e-30)).clamp(0, 1)
-            for name, value in gradients.items()
-        }
-
-
 def factors(weighings: Sequence[Weighing], gradients: Gradients) -> list[Tensor] | None:
     """The product of all weighings in the order of `gradients`, None without any."""
     if not weighings:

@@ -143,5 +143,7 @@ def looking_inside(model: nn.Module, seen: Seen) -> Iterator[None]:
 
 
 def consensus_of(guesses: Tensor) -> Tensor:
-    """The mean of (runs, B, C, H, W) over the runs, not followed by the optimizer."""
-    return torch.mean(guesses.detach(), 0)
+    """The mean of (runs, B, C, H, W) over the runs that have not blown up, not followed by the optimizer."""
+    still = guesses.detach()
+    finite = still.flatten(1).isfinite().all(1)
+    return torch.where(finite.view(-1, 1, 1, 1, 1), still, 0).sum(0) / finite.sum().clamp_min(1)

@@ -30,7 +30,7 @@ class Trace:
 class Reconstruction:
     """What an attack rebuilt: `images` float (B, C, H, W) in [0, 1] with the `labels` it took for theirs, and how the run went.
 
-    `distance` is the objective at the end, `history` over the iterations of the winning restart.
+    `distance` is the objective at the end (NaN counts as diverged), `history` over the iterations of the winning restart.
     """
 
     images: Tensor
@@ -39,6 +39,7 @@ class Reconstruction:
     iterations: int
     restarts: int
     ended: Ending
+    restarts_diverged: int = 0
     history: tuple[float, ...] = ()
     trace: Trace | None = None
 

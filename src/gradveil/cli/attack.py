@@ -54,6 +54,10 @@ def attack(
     together: Annotated[
         bool, typer.Option("--together", help="Attack up to 8 images in one batched loop: faster on small networks.")
     ] = False,
+    compiled: Annotated[
+        bool,
+        typer.Option("--compile", help="Through torch.compile: minutes to begin with, then faster; for long runs."),
+    ] = False,
     out: Annotated[Path, typer.Option(help="Run folder; records pile up there.")] = Path("runs/attack"),
     workers: WorkersOption = DEFAULT_WORKERS,
     data_dir: DataDirOption = None,
@@ -73,13 +77,13 @@ def attack(
         gradveil attack --attack fast --batch 4 --client fedavg:batch=1,lr=0.01 --labels read
         gradveil report runs/attack
     """
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from gradveil import datasets
     from gradveil.cli.score import check_folder
     from gradveil.defenses import defense_named
     from gradveil.errors import GradveilError
-    from gradveil.leakage import measure
+    from gradveil.leakage import check, measure
     from gradveil.progress import bar
     from gradveil.scenario import Scenario
 
@@ -93,11 +97,10 @@ def attack(
     defense = str(chosen_defense)
     chosen = parse_indices(indices)
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
-    network = open_network(model, weights, loaded, seed, stage=stage, defense=chosen_defense)
     scenario = Scenario(
         dataset,
-        network.name,
-        network.stage,
+        "",
+        "",
         defense,
         attack,
         iterations,
@@ -113,7 +116,12 @@ def attack(
         batch_norm=batch_norm,  # type: ignore[arg-type]
         attacker=attacker,  # type: ignore[arg-type]
         together=together,
+        compiled=compiled,
     )
+    # Bad names are refused before a network is trained for nothing.
+    check(scenario, loaded.test, chosen)
+    network = open_network(model, weights, loaded, seed, stage=stage, defense=chosen_defense)
+    scenario = replace(scenario, model=network.name, stage=network.stage)
     records = measure(
         scenario, network.module, loaded.test, chosen, out, public=loaded.train, workers=workers, progress=bar
     )

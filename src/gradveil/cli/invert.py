@@ -58,7 +58,7 @@ def invert(
         load_state(network, weights)
     given = None if labels is None else parse_labels(labels)
     chosen = attack_named(attack, iterations=iterations)
-    with one_thread(), bar(f"{attack} on {model}", chosen.iterations, "steps") as advance:
+    with one_thread(), bar(f"{attack} on {model}", chosen.iterations * chosen.restarts, "steps") as advance:
         found = run(
             network,
             gradients,

@@ -48,6 +48,7 @@ def open_network(
     from gradveil.errors import GradveilError
     from gradveil.models import untrained
     from gradveil.models.weights import load_model
+    from gradveil.parallel import one_thread
     from gradveil.training.early import train_steps
 
     if weights is None:
@@ -55,7 +56,8 @@ def open_network(
         fresh = (defense or Defense()).network(untrained(name, dataset, seed=seed), seed=seed)
         if not stage:
             return Network(fresh, name, "untrained")
-        train_steps(fresh, dataset, stage, defense=defense or Defense(), seed=seed)
+        with one_thread():
+            train_steps(fresh, dataset, stage, defense=defense or Defense(), seed=seed)
         return Network(fresh, name, f"after {stage} training steps")
     if stage is not None:
         raise GradveilError("--stage trains a fresh model and --weights brings a trained one: one of them would do")
@@ -66,6 +68,8 @@ def open_network(
             f"{weights} is for images {card.image_shape} in {len(card.classes)} classes, "
             f"{dataset.name} has {expected[0]} in {expected[1]}"
         )
-    if defense is not None:
-        module = defense.network(module, seed=seed)
-    return Network(module, card.model, f"trained for {card.epochs:g} epochs")
+    stage_in_words = f"trained for {card.epochs:g} epochs"
+    defended = module if defense is None else defense.network(module, seed=seed)
+    if defended is not module:
+        stage_in_words += ", what the defense adds untrained"
+    return Network(defended, card.model, stage_in_words)

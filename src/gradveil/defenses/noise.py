@@ -51,7 +51,7 @@ class _Noise(Defense):
         raise NotImplementedError
 
     def answered(self, attack: Attack, evidence: Evidence) -> Attack:
-        if isinstance(attack, ClosedForm) or self.scale == 0:
+        if isinstance(attack, ClosedForm) or self.variance == 0 or not any(bool(one.any()) for one in evidence.target):
             return attack
         found = [prior for prior in attack.priors if isinstance(prior, TotalVariation)]
         others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
@@ -65,9 +65,10 @@ class _Noise(Defense):
         -log posterior = |g - g'|^2 / (2 variance) + ROUGHNESS x pixels x total variation; times the worth of one of these units
         in the objective. Rounded to half a decade, so that images of much the same gradient get the same attack.
         """
-        if attack.objective is l2_distance:
+        objective = getattr(attack.objective, "objective", attack.objective)  # clipping wraps it
+        if objective is l2_distance:
             unit = 2 * self.variance
-        elif attack.objective is l1_distance:
+        elif objective is l1_distance:
             unit = math.sqrt(self.variance)
         else:
             # 1 - cosine = |g - g'|^2 / (2 |g| |g'|) for gradients of one length, and noise makes the shared one longer.

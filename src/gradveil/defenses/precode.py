@@ -111,8 +111,8 @@ class Precode(Defense):
     def answered(self, attack: Attack, evidence: Evidence) -> Attack:
         if isinstance(attack, ClosedForm):
             return attack
-        if evidence.images == 1 and _begins_open(evidence):
-            return ClosedForm(labels=attack.labels)
+        if evidence.images == 1 and attack.simulate is None and _begins_open(evidence):
+            return ClosedForm(labels="known" if attack.labels == "known" else "read")
         if evidence.images == 1 and _readable(evidence):
             return replace(attack, draws=read_draws, weighings=(*attack.weighings, *_without_bottlenecks(evidence)))
         return replace(attack, draws="searched")

@@ -51,7 +51,7 @@ def _defended(group: Group, defense: str, bare: Estimate) -> Verdict:
     gain = group.estimate(defense, lambda record: record.leaked)
     if gain.n == 0:
         return Verdict(defense, "unclear", "Every run diverged; nothing can be said.")
-    psnr = group.estimate(defense, lambda record: record.psnr_transformed)
+    psnr = group.estimate(defense, lambda record: record.psnr_leaked)
     if _all_exact(group, defense):
         text = (
             f"The defense does not help: what was shared is rebuilt at {decibels(psnr)} (n={psnr.n}). "
@@ -87,7 +87,7 @@ def _compared(group: Group, defense: str, gain: Estimate) -> Verdict:
 
 
 def _all_exact(group: Group, defense: str) -> bool:
-    psnr = group.estimate(defense, lambda record: record.psnr_transformed)
+    psnr = group.estimate(defense, lambda record: record.psnr_leaked)
     return psnr.n > 0 and min(psnr.values) >= AS_GOOD_AS_EXACT
 
 
