@@ -53,7 +53,7 @@ def test_batches_of_eight_with_repeated_labels(name: str, client: Client, fashio
 @pytest.mark.parametrize("name", ["lenet", "convnet-4", "mlp-64", "resnet20"])
 def test_labels_behind_local_training_are_less_sure(name: str, fashion: Dataset) -> None:
     """Predictions move with the weights; one label per class and guess would get a fifth right."""
-    assert _recovered(name, FedAvg(0.01, batch=2), fashion, batches=4) >= 0.8
+    assert _recovered(name, FedAvg(0.01, batch=2), fashion, batches=4) >= 0.7
 
 
 def test_right_share_counts_repetitions() -> None:

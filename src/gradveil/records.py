@@ -115,10 +115,11 @@ def _fitting(name: str, value: object, hint: object) -> object:
     if origin is tuple and isinstance(value, list):
         return tuple(_fitting(name, one, arguments[0]) for one in value)
     if origin is None and isinstance(hint, type):
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        if hint is float and (whole or isinstance(value, float)) and math.isfinite(float(value)):  # type: ignore[arg-type]
-            return float(value)  # type: ignore[arg-type]
-        if isinstance(value, hint) and (hint is not int or whole):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if hint is float:
+            if number and math.isfinite(float(value)):  # type: ignore[arg-type]
+                return float(value)  # type: ignore[arg-type]
+        elif isinstance(value, hint) and (hint is not int or number):
             return value
     elif origin is not None and origin not in (dict, tuple):
         for choice in arguments:

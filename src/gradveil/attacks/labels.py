@@ -2,20 +2,23 @@
 
 With cross entropy the bias of the last layer has the gradient mean(p) - n / B: the mean of the predicted probabilities less the
 share of each label in the batch of B images. For one image the only negative entry is the label (iDLG, Zhao et al., 2020). For a
-batch the counts n follow once mean(p) is known; the attacker has the model, and takes what it predicts for noise.
+batch the counts n follow once mean(p) is known; the attacker has the model, and takes what it predicts for noise, white and
+smooth.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional as F
 
 from gradveil.attacks.evidence import Evidence
 from gradveil.client import Aggregate, FedAvg, trainable, untouched_statistics
 from gradveil.errors import GradveilError
 from gradveil.randomness import generator
 
-# Images of noise on which the attacker looks at the model's predictions.
-NOISE = 64
+# Images of noise of each kind on which the attacker looks at the model's predictions, and the sides of the coarse kinds.
+NOISE = 32
+SIDES = (2, 4, 7)
 # Places on the way of local training where it looks.
 WAY = 5
 
@@ -36,7 +39,7 @@ def read_labels(evidence: Evidence, *, seed: int = 0) -> Tensor:
 
 def _predicted(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
     """The mean probabilities for noise; of a model that moves, on its way from the weights before to those after."""
-    noise = torch.rand((NOISE, *evidence.image_shape), generator=generator(seed, "labels")).to(evidence.device)
+    noise = _noise(evidence, generator(seed, "labels"))
     names, weights = trainable(evidence.model)
     places = [0.0] if local is None else [local.lr * place / (WAY - 1) for place in range(WAY)]
     predictions = []
@@ -45,6 +48,16 @@ def _predicted(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
             moved = {name: weight - place * evidence.named[name] for name, weight in zip(names, weights, strict=True)}
             predictions.append(functional_call(evidence.model, moved, (noise,)).softmax(1).mean(0))
     return torch.stack(predictions).mean(0)
+
+
+def _noise(evidence: Evidence, chance: torch.Generator) -> Tensor:
+    """Images from white noise to hardly more than a slope: predictions for smooth images differ from those for white noise."""
+    channels, height, width = evidence.image_shape
+    made = [torch.rand((NOISE, channels, height, width), generator=chance)]
+    for side in SIDES:
+        coarse = torch.rand((NOISE, channels, side, side), generator=chance)
+        made.append(F.interpolate(coarse, size=(height, width), mode="bilinear", align_corners=False))
+    return torch.cat(made).to(evidence.device)
 
 
 def right_share(found: Tensor, truth: Tensor) -> float:
