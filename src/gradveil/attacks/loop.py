@@ -41,6 +41,8 @@ class State:
         self.mean = self.guess.detach().clone()
         self.drawn = torch.stack([run.drawn for run in runs]).requires_grad_(attack.draws == "searched")
         self.distances: list[float] = []
+        # The runs' gradients at the last evaluation, where they were computed one by one.
+        self.gradients: list[tuple[Tensor, ...]] = []
 
     @property
     def free(self) -> list[Tensor]:
@@ -74,6 +76,7 @@ class State:
         consensus = consensus_of(self.guess)
         total = self.guess.new_zeros(())
         distances = []
+        self.gradients = []
         for tensor in self.free:
             tensor.grad = torch.zeros_like(tensor)
         for number, run in enumerate(self.runs):
@@ -99,7 +102,9 @@ class State:
                 shared = run.evidence.client(self.model, Batch(pixels, labels))
         else:
             shared = run.evidence.client(self.model, Batch(pixels, labels))
-        distance = self.attack.objective(run.weighed(tuple(shared.values())), run.target)
+        gradient = tuple(shared.values())
+        self.gradients.append(tuple(tensor.detach() for tensor in gradient))
+        distance = self.attack.objective(run.weighed(gradient), run.target)
         return distance + sum(prior(seen) for prior in self.attack.priors), distance
 
     def _batched(self) -> tuple[Tensor, list[float]]:
@@ -148,8 +153,10 @@ class State:
         return torch.compile(all_of_them) if self.attack.compiled else all_of_them
 
     def similarity(self, number: int) -> Tensor:
-        """Per-parameter cosine of a run's gradient now."""
+        """Per-parameter cosine of a run's gradient as it was last evaluated."""
         run = self.runs[number]
+        if self.gradients:
+            return cosines(self.gradients[number], run.evidence.target)
         with torch.no_grad():
             pixels = self.pixels(self.guess[number])
             if self.attack.simulate is not None:
