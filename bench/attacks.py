@@ -26,7 +26,7 @@ def run(turns: int = 5) -> list[dict[str, object]]:
     with one_thread():
         return [
             *(_alone(model, turns) for model in MODELS),
-            *(_together(model, max(3, turns)) for model in TOGETHER),
+            *(_together(model, turns) for model in TOGETHER),
         ]
 
 

@@ -1,6 +1,7 @@
 """The optimisation attacks: their parts, their recipes, and what they rebuild."""
 
 import csv
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -303,6 +304,16 @@ def test_labels_can_be_searched_for(fashion: Dataset, lenet: nn.Module) -> None:
     assert found.labels is not None
     assert torch.equal(found.labels, batch.labels)
     assert float(metrics.psnr(found.images, batch.images)) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler, and there is no g++")
+def test_a_compiled_loop_ends_where_the_other_does(fashion: Dataset, lenet: nn.Module) -> None:
+    piece = evidence_of(lenet, batch_of(fashion, 0))
+    plain, compiled = (attack_named("fast", iterations=20, compiled=value)(piece) for value in (False, True))
+    assert compiled.distance == pytest.approx(plain.distance, rel=0.02)
+    assert float((compiled.images - plain.images).abs().mean()) < 0.02
 
 
 # --- where it begins
