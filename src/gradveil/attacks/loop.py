@@ -176,7 +176,6 @@ class Watch:
         self.moments: list[tuple[int, Tensor, Tensor]] = []
         self.last: list[Tensor] = []  # what the run had for itself when it ended
         self.ended: Ending | None = None
-        self.before = math.inf  # the best distance `patience` iterations ago
         self.best: list[float] = []
 
     def look(self) -> None:
