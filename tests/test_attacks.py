@@ -446,7 +446,7 @@ def test_inverting_gradients_on_colour_images(data: Path) -> None:
     """At least 4 dB over the null, on average over ten images, from an untrained convnet-32."""
     cifar = load("cifar10", data_dir=data)
     model = untrained("convnet-32", cifar).eval()
-    attack = attack_named("inverting-gradients", iterations=150, restarts=1, tv=1e-4)
+    attack = attack_named("inverting-gradients", iterations=300, restarts=1, tv=1e-4)
     gains = []
     for index in range(10):
         chosen = cifar.test.take([index])
