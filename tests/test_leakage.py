@@ -13,10 +13,12 @@ from torch import nn
 from gradveil.animation import animated
 from gradveil.defenses import Defense
 from gradveil.errors import GradveilError
-from gradveil.leakage import assignment, measure, split
+from gradveil.leakage import measure
 from gradveil.metrics import mse
 from gradveil.models import build, untrained
+from gradveil.results import assignment
 from gradveil.scenario import Scenario
+from gradveil.shares import split
 from gradveil.training.early import train_steps
 from gradveil.types import Dataset, to_unit
 

@@ -44,3 +44,26 @@ def bar(title: str, total: int, unit: Unit) -> Iterator[Advance]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as display:
         task = display.add_task(title, total=total)
         yield lambda units: display.update(task, advance=units)
+
+
+class Steps:
+    """Reports an attack's iterations in lots, `total` in the end whether it restarts or stops early."""
+
+    LOT = 20
+
+    def __init__(self, total: int, advance: Advance) -> None:
+        self.left, self.waiting, self.advance = total, 0, advance
+
+    def one(self) -> None:
+        self.waiting += 1
+        if self.waiting == self.LOT:
+            self._report(self.LOT)
+
+    def rest(self) -> None:
+        self._report(self.left)
+
+    def _report(self, units: int) -> None:
+        units = min(units, self.left)
+        self.left -= units
+        self.waiting = 0
+        self.advance(units)

@@ -157,12 +157,9 @@ class State:
         run = self.runs[number]
         if self.gradients:
             return cosines(self.gradients[number], run.evidence.target)
-        with torch.no_grad():
-            pixels = self.pixels(self.guess[number])
-            if self.attack.simulate is not None:
-                pixels = self.attack.simulate(pixels, run.watching)
-        with drawing(self.model, run.source(self.drawn.detach()[number], run.watching)):
-            shared = run.evidence.client(self.model, Batch(pixels, run.label_of(self.soft.detach()[number])))
+        # Runs that share a batch leave no gradients of their own; nothing is simulated or drawn there.
+        pixels = self.pixels(self.guess.detach()[number])
+        shared = share(self.model, Batch(pixels, run.label_of(self.soft.detach()[number])))
         return cosines(tuple(shared.values()), run.evidence.target)
 
 

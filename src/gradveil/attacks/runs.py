@@ -33,8 +33,6 @@ class Run:
     # What a network that draws at random drew, where it is searched for or told.
     drawn: Tensor
     chance: torch.Generator
-    # For looking at the run, so that looking does not change it.
-    watching: torch.Generator
 
     @classmethod
     def of(cls, attack: "Inversion", evidence: Evidence, seed: int, restart: int) -> "Run":
@@ -50,10 +48,8 @@ class Run:
             drawn = attack.draws(evidence)
         elif attack.draws == "searched":
             drawn = torch.randn(_draws_of(evidence), generator=generator(seed, "draws", restart))
-        chance, watching = (generator(seed, purpose, restart) for purpose in ("simulation", "watching"))
-        return cls(
-            attack, evidence, guess, labels, soft.to(evidence.device), drawn.to(evidence.device), chance, watching
-        )
+        chance = generator(seed, "simulation", restart)
+        return cls(attack, evidence, guess, labels, soft.to(evidence.device), drawn.to(evidence.device), chance)
 
     @cached_property
     def factors(self) -> list[Tensor] | None:
@@ -74,9 +70,9 @@ class Run:
         """What a guess gets whose gradient is zero: to end above it is to know less than nothing."""
         return float(self.attack.objective([torch.zeros_like(tensor) for tensor in self.target], self.target))
 
-    def source(self, drawn: Tensor, chance: torch.Generator | None = None) -> Source:
+    def source(self, drawn: Tensor) -> Source:
         """Where the network's own chance comes from."""
-        return tape(drawn) if drawn.numel() else normal(chance or self.chance)
+        return tape(drawn) if drawn.numel() else normal(self.chance)
 
     def label_of(self, soft: Tensor) -> Tensor:
         """What the guess's loss is computed with: labels, or probabilities where they are searched for."""

@@ -6,6 +6,7 @@ changes is how much an attacker's prior should count beside the likelihood.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -26,7 +27,7 @@ ROUGHNESS = 1.5
 
 
 @dataclass(frozen=True)
-class _Noise(Defense):
+class _Noise(Defense, ABC):
     """`scale` x standard noise on every entry of the gradient; a tensor's noise is a function of the seed and its name."""
 
     scale: float
@@ -41,14 +42,14 @@ class _Noise(Defense):
             for name, tensor in gradients.items()
         }
 
+    @abstractmethod
     def standard(self, like: Tensor, chance: torch.Generator) -> Tensor:
         """Noise of scale 1 in the shape of `like`."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def variance(self) -> float:
         """Of the noise on one entry."""
-        raise NotImplementedError
 
     def answered(self, attack: Attack, evidence: Evidence) -> Attack:
         if isinstance(attack, ClosedForm) or self.variance == 0 or not any(bool(one.any()) for one in evidence.target):

@@ -1,5 +1,6 @@
 """Layers that draw at random in every pass, and layers whose input adds to the loss."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,12 +13,12 @@ from gradveil.randomness import generator
 Source = Callable[[torch.Size], Tensor]
 
 
-class Penalised(nn.Module):
+class Penalised(nn.Module, ABC):
     """A layer whose input costs something: `penalty` is added to the loss of whoever trains the network."""
 
+    @abstractmethod
     def penalty(self, x: Tensor) -> Tensor:
         """A scalar, from what goes into the layer."""
-        raise NotImplementedError
 
 
 class Stochastic(Penalised):

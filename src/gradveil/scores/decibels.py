@@ -18,8 +18,7 @@ class Contrast:
 
     10 log10(1 - cosine(gradient of null, gradient of T(x))) over the first `depth` of all parameter tensors: 0 dB where nothing
     of the one is in the other, -60 dB where they are the same or T(x) has no gradient. The idea, not tested on its own: what an
-    attack can gain over the null is in what differs, and the first layers see single pixels. Without the smoothness it predicts
-    no better than S_pri, see docs/search.md. Two gradients per image.
+    attack can gain over the null is in what differs, and the first layers see single pixels. Two gradients per image.
     """
 
     depth: float = 0.25
