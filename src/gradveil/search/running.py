@@ -16,10 +16,11 @@ from gradveil.parallel import LOCAL, check_backend, one_thread, run_jobs
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, NotFinite, Scorer
 from gradveil.search.accuracy_filter import AccuracyFilter
-from gradveil.search.ledger import Entry, Ledger, fingerprint
+from gradveil.search.board import Board
+from gradveil.search.ledger import Ledger, fingerprint
 from gradveil.search.plan import GRADIENTS_PER_POLICY, Plan
 from gradveil.search.race import RaceRound, alike, front, interval, still_racing, told_apart
-from gradveil.search.result import Candidate, SearchResult, Seen, disjoint_hybrid
+from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
 from gradveil.search.sampling import sampler_named
 from gradveil.search.scoring import Goal, Job, brought_to
 from gradveil.transforms import Policy
@@ -76,7 +77,7 @@ class _Search:
         # Half of few images choose, the other half measures; a single one must do both.
         self.fresh = min(self.plan.fresh, self.scorer.images // 2)
         self.racing = self.scorer.images - self.fresh
-        self.goals: dict[Policy, Goal] = {}  # how far each drawn policy has come
+        self.board = Board(self.scorer, self.ledger, self.filter)
         self.rounds: list[RaceRound] = []
         self.left_behind: list[Policy] = []  # for want of gradients, not because they were worse
         score = self.scorer.privacy_score
@@ -87,9 +88,9 @@ class _Search:
     def run(self) -> SearchResult:
         contenders = self.race(self.explore())
         best = contenders[: self.plan.keep]
-        last = replace(self.goals[best[0]], fresh=self.fresh, all_batches=True)
+        last = replace(self.board.goals[best[0]], fresh=self.fresh, all_batches=True)
         self.bring("measuring the best anew", best, last)
-        best = self.sound(best)
+        best = self.board.sound(best)
         if not best:
             raise GradveilError("none of the best policies has a finite score on the fresh images")
         result = self.result(best, (*contenders[self.plan.keep :], *self.left_behind))
@@ -107,29 +108,29 @@ class _Search:
             if not drawn:
                 break
             self.bring(f"a first look at {len(drawn)} policies", drawn, look)
-            passed = self.sound(drawn)
+            passed = self.board.sound(drawn)
             qualified += passed
-            sampler.hear({p: (self.raced(p).mean, self.accuracy(p).mean) for p in passed})
+            sampler.hear({p: (self.board.raced(p).mean, self.board.accuracy(p).mean) for p in passed})
         if not qualified:
-            reasons = [why for policy in self.goals if (why := self.ledger[policy].failed)]
+            reasons = [why for policy in self.board.goals if (why := self.ledger[policy].failed)]
             reasons.append(f"a larger redundancy than {self.plan.redundancy} would do")
-            raise GradveilError(f"none of {len(self.goals)} policies qualifies: {reasons[0]}")
+            raise GradveilError(f"none of {len(self.board.goals)} policies qualifies: {reasons[0]}")
         return qualified
 
     def still_to_draw(self, qualified: int) -> int:
-        drawn, asked = len(self.goals), self.plan.policies
+        drawn, asked = len(self.board.goals), self.plan.policies
         if drawn < asked:
             return asked - drawn
         return self.plan.keep - qualified if qualified < self.plan.keep and drawn < MOST_DRAWS * asked else 0
 
     def race(self, contenders: list[Policy]) -> list[Policy]:
         """Rounds of twice as many images until the places are taken, or gradients or images run out; best first."""
-        goal = self.goals[contenders[0]]
+        goal = self.board.goals[contenders[0]]
         while True:
             contenders = self.drop(contenders)
             self.say(
                 f"{max(goal.quick, goal.full)} images: {len(contenders)} contenders for {self.plan.keep} places, "
-                f"best {contenders[0]} with {self.raced(contenders[0])}"
+                f"best {contenders[0]} with {self.board.raced(contenders[0])}"
             )
             if len(contenders) <= self.plan.keep:
                 return contenders
@@ -142,7 +143,7 @@ class _Search:
                 return contenders
             goal = following
             self.bring(f"{len(contenders)} contenders for {self.plan.keep} places", contenders, goal)
-            contenders = self.sound(contenders)
+            contenders = self.board.sound(contenders)
             if not contenders:
                 raise GradveilError("no contender has a finite score on all images")
 
@@ -178,16 +179,16 @@ class _Search:
         """What the race may still take, when the last measurement is set aside."""
         last = self.plan.keep * (self.fresh * self.full_cost + sum(self.filter.rows))
         most = self.plan.gradients or GRADIENTS_PER_POLICY * self.plan.policies + last
-        return max(0, most - self.spent() - last)
+        return max(0, most - self.board.spent() - last)
 
     def drop(self, contenders: list[Policy]) -> list[Policy]:
-        values = {str(policy): self.raced(policy).values for policy in contenders}
+        values = {str(policy): self.board.raced(policy).values for policy in contenders}
         left = still_racing(values, self.plan.keep, 1 - (1 - self.plan.confidence) / self.most_rounds)
         by_name = {str(policy): policy for policy in contenders}
         means = {name: statistics.fmean(numbers) for name, numbers in values.items()}
         self.rounds.append(RaceRound(len(values[left[0]]), means, frozenset(values) - frozenset(left)))
         for name in sorted(self.rounds[-1].dropped):
-            self.ledger.close(by_name[name], self.told(by_name[name]), TrialState.PRUNED)
+            self.ledger.close(by_name[name], self.board.told(by_name[name]), TrialState.PRUNED)
         return [by_name[name] for name in left]
 
     @property
@@ -198,7 +199,7 @@ class _Search:
 
     def bring(self, title: str, policies: Sequence[Policy], goal: Goal) -> None:
         """Compute what `policies` lack to `goal`, and keep it."""
-        self.goals |= dict.fromkeys(policies, goal)
+        self.board.goals.update(dict.fromkeys(policies, goal))
         lacking = [policy for policy in policies if not goal.reached(self.ledger[policy], self.filter)]
         if self.ledger.shared and lacking:  # machines that share a study begin at different places
             start = secrets.randbelow(len(lacking))
@@ -214,58 +215,27 @@ class _Search:
                 self.ledger.write(policy, entry)
                 advance(1)
 
-    def sound(self, policies: Sequence[Policy]) -> list[Policy]:
-        """Those that passed the filter and have finite scores."""
-        entries = [(policy, self.ledger[policy]) for policy in policies]
-        return [policy for policy, entry in entries if not entry.failed and self.filter.passes(entry)]
-
-    def used(self, policy: Policy) -> Entry:
-        """What this plan asked of the policy; the study may hold more."""
-        return self.goals[policy].part_of(self.ledger[policy], self.filter)
-
-    def raced(self, policy: Policy) -> Estimate:
-        """S_pri as the race sees it."""
-        used = self.used(policy)
-        return Estimate(used.full or used.quick, self.gradients(policy))
-
-    def accuracy(self, policy: Policy) -> Estimate:
-        used = self.used(policy)
-        return Estimate(used.accuracy, sum(used.rows))
-
-    def gradients(self, policy: Policy) -> int:
-        """Those that S_pri took."""
-        used, score = self.used(policy), self.scorer.privacy_score
-        quick = score.quick.evaluations if score.quick else 0
-        return len(used.quick) * quick + (len(used.full) + len(used.fresh)) * score.evaluations
-
-    def spent(self) -> int:
-        return sum(self.filter.rows) + sum(self.gradients(p) + sum(self.used(p).rows) for p in self.goals)
-
-    def told(self, policy: Policy) -> tuple[float, ...]:
-        """What the study says of the policy, one figure per objective."""
-        fresh = self.used(policy).fresh
-        privacy = statistics.fmean(fresh) if fresh else self.raced(policy).mean
-        return (privacy, self.accuracy(policy).mean)[: self.ledger.objectives]
-
     def result(self, best: list[Policy], others: Sequence[Policy]) -> SearchResult:
         confidence = self.plan.confidence
-        measured = {policy: self.used(policy).fresh or self.raced(policy).values for policy in best}
+        measured = {policy: self.board.used(policy).fresh or self.board.raced(policy).values for policy in best}
         best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
         same = alike({str(policy): measured[policy] for policy in best}, confidence)
-        outside = [policy for policy in self.sound(list(self.goals)) if policy not in best]
-        seen = tuple(self.seen(policy) for policy in self.goals if not self.ledger[policy].failed)
+        outside = [policy for policy in self.board.sound(list(self.board.goals)) if policy not in best]
+        seen = tuple(
+            self.board.seen(policy, confidence) for policy in self.board.goals if not self.ledger[policy].failed
+        )
         return SearchResult(
             best=tuple(
                 Candidate(
                     policy=policy,
-                    accuracy=self.accuracy(policy),
-                    privacy=Estimate(measured[policy], self.gradients(policy)),
+                    accuracy=self.board.accuracy(policy),
+                    privacy=Estimate(measured[policy], self.board.gradients(policy)),
                     interval=interval(measured[policy], confidence),
                     alike=(
                         *(Policy.parse(name) for name in same[str(policy)]),
-                        *(other for other in outside if not told_apart(*self.paired(policy, other), confidence)),
+                        *(other for other in outside if not told_apart(*self.board.paired(policy, other), confidence)),
                     ),
-                    fresh=bool(self.used(policy).fresh),
+                    fresh=bool(self.board.used(policy).fresh),
                 )
                 for policy in best
             ),
@@ -274,39 +244,29 @@ class _Search:
             contenders=tuple(others),
             front=front({one.policy: (one.privacy, one.accuracy) for one in seen if one.privacy is not None}),
             seen=seen,
-            failed=tuple((p, why) for p in self.goals if (why := self.ledger[p].failed)),
+            failed=tuple((p, why) for p in self.board.goals if (why := self.ledger[p].failed)),
             rounds=tuple(self.rounds),
-            evaluations=self.spent(),
+            evaluations=self.board.spent(),
             confidence=confidence,
             accuracy_threshold=self.filter.threshold,
         )
 
-    def paired(self, one: Policy, other: Policy) -> tuple[Sequence[float], Sequence[float]]:
-        """The scores of two policies on the images that both were raced on."""
-        first, second = self.used(one), self.used(other)
-        pairs = [(first.full, second.full), (first.quick, second.quick)]
-        a, b = next((pair for pair in pairs if all(pair)), ((), ()))
-        seen = min(len(a), len(b))
-        return a[:seen], b[:seen]
-
     def runners_up(self, best: Sequence[Policy]) -> list[Policy]:
         """Who stayed longest in the race comes first: the best often share a function, and a hybrid needs a partner."""
-        others = [policy for policy in self.sound(list(self.goals)) if policy not in best]
-        return sorted(others, key=lambda p: (-len(self.used(p).full), -self.raced(p).n, self.raced(p).mean, str(p)))
-
-    def seen(self, policy: Policy) -> Seen:
-        accuracy = self.accuracy(policy).mean
-        if not self.filter.passes(self.ledger[policy]):
-            return Seen(policy, accuracy, None, None, 0)
-        raced = self.raced(policy)
-        return Seen(policy, accuracy, raced.mean, interval(raced.values, self.plan.confidence), raced.n)
+        others = [policy for policy in self.board.sound(list(self.board.goals)) if policy not in best]
+        return sorted(
+            others,
+            key=lambda p: (-len(self.board.used(p).full), -self.board.raced(p).n, self.board.raced(p).mean, str(p)),
+        )
 
     def close(self, result: SearchResult) -> None:
         """End the trials, for whoever reads the study with Optuna's own tools; the best are the complete ones."""
         for candidate in result.best:
-            self.ledger.close(candidate.policy, self.told(candidate.policy), TrialState.COMPLETE)
-        for policy in self.goals:
+            self.ledger.close(candidate.policy, self.board.told(candidate.policy), TrialState.COMPLETE)
+        for policy in self.board.goals:
             if self.ledger[policy].failed:
                 self.ledger.close(policy, None, TrialState.FAIL)
             else:
-                self.ledger.close(policy, self.told(policy) if policy in result.contenders else None, TrialState.PRUNED)
+                self.ledger.close(
+                    policy, self.board.told(policy) if policy in result.contenders else None, TrialState.PRUNED
+                )
