@@ -30,9 +30,14 @@ def share(model: nn.Module, batch: Batch) -> Gradients:
 
     Batch norm works in whatever mode the model is in; its running statistics are not touched.
     """
-    names, parameters = trainable(model)
     with untouched_statistics(model):
-        loss = loss_of(model, batch)
+        return gradient(model, batch)
+
+
+def gradient(model: nn.Module, batch: Batch) -> Gradients:
+    """As `share`, but batch norm in training mode remembers the batch, as it does while a network is trained."""
+    names, parameters = trainable(model)
+    loss = loss_of(model, batch)
     # A parameter that the loss does not depend on has the gradient zero.
     found = torch.autograd.grad(
         loss, parameters, create_graph=_differentiable(batch), allow_unused=True, materialize_grads=True
@@ -61,20 +66,22 @@ class FedAvg:
             )
 
     def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
+        with untouched_statistics(model):
+            return self.trained(model, batch)
+
+    def trained(self, model: nn.Module, batch: Batch) -> Gradients:
+        """The same, but batch norm in training mode remembers the batches, as it does while a network is trained."""
         names, start = trainable(model)
         keep = _differentiable(batch)
         weights = start if keep else tuple(weight.detach().requires_grad_() for weight in start)
-        with untouched_statistics(model):
-            for epoch in range(self.epochs):
-                for piece in torch.split(self._order(len(batch.images), epoch), self.batch):
-                    chosen = Batch(batch.images[piece], batch.labels[piece])
-                    loss = loss_of(model, chosen, dict(zip(names, weights, strict=True)))
-                    steps = torch.autograd.grad(
-                        loss, weights, create_graph=keep, allow_unused=True, materialize_grads=True
-                    )
-                    weights = tuple(w - self.lr * step for w, step in zip(weights, steps, strict=True))
-                    if not keep:
-                        weights = tuple(weight.detach().requires_grad_() for weight in weights)
+        for epoch in range(self.epochs):
+            for piece in torch.split(self._order(len(batch.images), epoch), self.batch):
+                chosen = Batch(batch.images[piece], batch.labels[piece])
+                loss = loss_of(model, chosen, dict(zip(names, weights, strict=True)))
+                steps = torch.autograd.grad(loss, weights, create_graph=keep, allow_unused=True, materialize_grads=True)
+                weights = tuple(w - self.lr * step for w, step in zip(weights, steps, strict=True))
+                if not keep:
+                    weights = tuple(weight.detach().requires_grad_() for weight in weights)
         changes = ((before - after) / self.lr for before, after in zip(start, weights, strict=True))
         return {name: change if keep else change.detach() for name, change in zip(names, changes, strict=True)}
 
@@ -112,6 +119,15 @@ class Aggregate:
             for images, labels in zip(torch.split(batch.images, each), torch.split(batch.labels, each), strict=True)
         ]
         return {name: torch.stack([one[name] for one in shared]).mean(0) for name in shared[0]}
+
+
+def remembering(client: Client) -> Client:
+    """What the client computes, by somebody whose batch norm remembers: the training itself instead of a look at it."""
+    if isinstance(client, FedAvg):
+        return client.trained
+    if client is share:
+        return gradient
+    raise GradveilError(f"a participant trains with fedsgd or fedavg, got {client}")
 
 
 def client_named(text: str) -> Client:

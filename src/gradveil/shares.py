@@ -53,8 +53,12 @@ class Share:
         originals = images.take(unit)
         transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(unit))
         with drawing(network, normal(generator(scenario.seed, "draws", *unit))):
-            clean = scenario.make_client()(network, Batch(to_unit(transformed), originals.labels))
-        shared = defense.gradients(clean, seed=derive_seed(scenario.seed, "defense", *unit))
+            shared = defense.as_attacked().shared(
+                scenario.make_client(),
+                network,
+                Batch(to_unit(transformed), originals.labels),
+                seed=derive_seed(scenario.seed, "defense", *unit),
+            )
         labels = originals.labels if scenario.order_known else originals.labels.sort().values
         evidence = Evidence(
             network,

@@ -6,15 +6,18 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence
+from gradveil.client import Client
 from gradveil.spelling import spelled
-from gradveil.types import Gradients
+from gradveil.types import Batch, Gradients
 
 # `adaptive` knows the defense, `draw` also what it drew at random, `simulate` tries it out on every guess.
 Attacker = Literal["plain", "adaptive", "draw", "simulate"]
 
 
 class Defense:
-    """A defense acts on the private images, on the network, or on what is shared; each does nothing unless it is overridden.
+    """A defense acts on the private images, on the network, on how a participant computes what it shares, or on what is shared.
+
+    Each does nothing unless it is overridden.
 
     `answered` turns an attack into the one that knows the defense, `undone` is what that attacker does with the pictures it
     rebuilt to get from what was shared to the original. `str` gives the name that `defense_named` reads.
@@ -30,9 +33,21 @@ class Defense:
         """The network that is trained."""
         return model
 
+    def client(self, client: Client, *, seed: int) -> Client:
+        """What a participant computes instead of `client`, where that takes more than the finished gradient."""
+        return client
+
     def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
         """What is shared instead of `gradients`."""
         return gradients
+
+    def shared(self, client: Client, model: nn.Module, batch: Batch, *, seed: int) -> Gradients:
+        """What a participant with this batch shares in the end."""
+        return self.gradients(self.client(client, seed=seed)(model, batch), seed=seed)
+
+    def as_attacked(self) -> "Defense":
+        """The defense as it shows in the gradient that is attacked: another one where it acts in training only."""
+        return self
 
     def answered(self, attack: Attack, evidence: Evidence) -> Attack:
         """The attack of somebody who knows the defense."""
@@ -45,6 +60,11 @@ class Defense:
     def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Defense":
         """The same defense against an attacker who knows more, or uses it otherwise, than by default."""
         return self
+
+    @property
+    def guarantee(self) -> str:
+        """What is proven about it, in words."""
+        return "nothing"
 
     @property
     def knowledge(self) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence
+from gradveil.client import Client
 from gradveil.defenses.base import Attacker, Defense
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
@@ -34,10 +35,18 @@ class Chain(Defense):
             model = member.network(model, seed=self._seed(seed, number))
         return model
 
+    def client(self, client: Client, *, seed: int) -> Client:
+        for number, member in enumerate(self.members):
+            client = member.client(client, seed=self._seed(seed, number))
+        return client
+
     def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
         for number, member in enumerate(self.members):
             gradients = member.gradients(gradients, seed=self._seed(seed, number))
         return gradients
+
+    def as_attacked(self) -> Defense:
+        return Chain(tuple(member.as_attacked() for member in self.members))
 
     def answered(self, attack: Attack, evidence: Evidence) -> Attack:
         for member in self.members:
@@ -53,6 +62,14 @@ class Chain(Defense):
         members = enumerate(self.members)
         return Chain(
             tuple(one.against(attacker, seed=self._seed(seed, number), indices=indices) for number, one in members)
+        )
+
+    @property
+    def guarantee(self) -> str:
+        # What comes after a private mechanism cannot undo it, so the chain has every member's guarantee.
+        return (
+            "; ".join(dict.fromkeys(member.guarantee for member in self.members if member.guarantee != "nothing"))
+            or "nothing"
         )
 
     @property

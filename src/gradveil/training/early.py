@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from gradveil.client import share
+from gradveil.client import gradient
 from gradveil.defenses import Defense
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
@@ -44,10 +44,7 @@ def train_steps(
             cropped = crop_and_flip(chosen.images, indices, seed, epoch)
             images = defense.images(cropped, seed=derive_seed(seed, "stage", epoch), indices=indices)
             batch = Batch(to_unit(images), chosen.labels)
-            gradients = defense.gradients(share(network, batch), seed=derive_seed(seed, "stage", done))
-            with torch.no_grad():
-                # The gradient is computed without touching running statistics; participants keep them up to date.
-                network(batch.images)
+            gradients = defense.shared(gradient, network, batch, seed=derive_seed(seed, "stage", done))
             for name, parameter in network.named_parameters():
                 parameter.grad = gradients.get(name)
             optimizer.step()
