@@ -8,7 +8,7 @@ from torch import nn
 
 from gradveil.attacks import Attack, ClosedForm, Reconstruction
 from gradveil.client import batch_norm_mode, trainable
-from gradveil.defenses import defense_named
+from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
 from gradveil.parallel import from_workers, run_jobs
 from gradveil.progress import Advance, Progress, Steps, ignore, silent
@@ -93,33 +93,27 @@ def attack_units(
 ) -> list[Result]:
     """Share the defended gradients of the units and let the attack rebuild them; `advance` hears of its iterations."""
     with batch_norm_mode(network, training=scenario.batch_norm == "train"):
-        return _attacked(scenario, network, images, units, public, advance)
+        defense = defense_named(scenario.defense)
+        shares = [Share.of(scenario, defense, network, images, unit, public) for unit in units]
+        return rebuilt(scenario, defense, shares, advance)
 
 
-def _attacked(
-    scenario: Scenario,
-    network: nn.Module,
-    images: ImageSet,
-    units: Sequence[Unit],
-    public: ImageSet | None,
-    advance: Advance,
-) -> list[Result]:
-    defense = defense_named(scenario.defense)
+def rebuilt(scenario: Scenario, defense: Defense, shares: Sequence[Share], advance: Advance = ignore) -> list[Result]:
+    """Let the attack rebuild what is behind the shares."""
     attack = scenario.make_attack()
-    shares = [Share.of(scenario, defense, network, images, unit, public) for unit in units]
-    steps = Steps(attack.iterations * attack.restarts * len(units), advance)
-    rebuilt: list[tuple[Attack, Reconstruction]] = []
+    steps = Steps(attack.iterations * attack.restarts * len(shares), advance)
+    found: list[tuple[Attack, Reconstruction]] = []
     if scenario.together and not isinstance(attack, ClosedForm):
         evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
-        rebuilt = [(attack, one) for one in attack.together(evidences, seeds, on_iteration=steps.one)]
+        found = [(attack, one) for one in attack.together(evidences, seeds, on_iteration=steps.one)]
     else:
         for share in shares:
             known = share.known(scenario, defense)
             used = attack if known is None else known.answered(attack, share.evidence)
-            rebuilt.append((used, used(share.evidence, seed=share.seed, on_iteration=steps.one)))
+            found.append((used, used(share.evidence, seed=share.seed, on_iteration=steps.one)))
     steps.rest()
     return [
         result
-        for share, (used, found) in zip(shares, rebuilt, strict=True)
-        for result in results_of(scenario, defense, share, used, found)
+        for share, (used, one) in zip(shares, found, strict=True)
+        for result in results_of(scenario, defense, share, used, one)
     ]

@@ -39,7 +39,7 @@ def results_of(
     rebuilt, estimates = found.images[order], undone[order]
     if isinstance(attack, Inversion) and attack.simulate is not None:
         # The guess is of the original; what was shared is to be compared with what the defense makes of it.
-        rebuilt = to_unit(defense.images(to_bytes(rebuilt), seed=scenario.seed, indices=torch.tensor(share.unit)))
+        rebuilt = to_unit(defense.images(to_bytes(rebuilt), seed=share.draw_seed, indices=torch.tensor(share.unit)))
     figures = {
         "psnr_transformed": metrics.psnr(rebuilt, transformed),
         "psnr_original": metrics.psnr(estimates, original),

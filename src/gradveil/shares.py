@@ -38,7 +38,9 @@ class Share:
     # uint8, as the network saw them.
     transformed: Tensor
     evidence: Evidence
+    # The attack's, and what the defense drew for the images with.
     seed: int
+    draw_seed: int
 
     @classmethod
     def of(
@@ -69,10 +71,11 @@ class Share:
             client=scenario.imagined_client(),
             public=public,
         )
-        return cls(unit, originals, transformed, evidence, derive_seed(scenario.seed, "attack", *unit))
+        seed = derive_seed(scenario.seed, "attack", *unit)
+        return cls(unit, originals, transformed, evidence, seed, draw_seed=scenario.seed)
 
     def known(self, scenario: Scenario, defense: Defense) -> Defense | None:
         """The defense as far as the attacker knows it."""
         if scenario.attacker == "plain":
             return None
-        return defense.against(scenario.attacker, seed=scenario.seed, indices=torch.tensor(self.unit))
+        return defense.against(scenario.attacker, seed=self.draw_seed, indices=torch.tensor(self.unit))

@@ -24,6 +24,8 @@ class Defense:
     """
 
     name: ClassVar[str] = "none"
+    # Whether every image has to be in a batch by its own chance: what a guarantee may rest on.
+    poisson: bool = False
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         """The private uint8 images (B, C, H, W) as the network gets to see them."""

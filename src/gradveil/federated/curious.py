@@ -1,0 +1,123 @@
+"""Attack what a curious server recorded, and judge the result by what was behind it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gradveil.attacks import Evidence
+from gradveil.client import FedAvg, batch_norm_mode
+from gradveil.errors import GradveilError
+from gradveil.federated.participant import Participant, image_seed, network_of, participants_of
+from gradveil.federated.recordings import Recording
+from gradveil.leakage import rebuilt
+from gradveil.progress import Advance, ignore
+from gradveil.randomness import derive_seed
+from gradveil.records import Record
+from gradveil.scenario import FEDSGD, Scenario
+from gradveil.shares import Share
+from gradveil.spelling import spelled
+from gradveil.store import Store
+from gradveil.types import Dataset, Gradients
+
+
+def attack_recording(
+    recording: Recording, how: Scenario, dataset: Dataset, folder: Path, *, advance: Advance = ignore
+) -> list[Record]:
+    """Rebuild the images behind a recording; records appear in `folder` and are not made twice.
+
+    `how` says which attack is made and what the attacker knows; everything else of the scenario follows from the recording. The
+    originals are the private images as crop and flip left them: a picture of a person is no less private for being shifted.
+    """
+    plan = recording.plan
+    network = network_of(plan, dataset)
+    try:
+        network.load_state_dict(recording.state)
+    except RuntimeError as error:
+        raise GradveilError(f"the recording does not fit {plan.model} on {plan.dataset}: {error}") from error
+    everybody = participants_of(plan, dataset.train)
+    works = [everybody[one].work(recording.round) for one in recording.participants]
+    unit = tuple(index for work in works for index in work.indices.tolist())
+    if not unit:
+        return []
+    if len({len(work.indices) for work in works}) > 1:
+        raise GradveilError(
+            f"round {recording.round}: a sum is attacked when everybody in it has as many images, "
+            f"got {', '.join(str(len(work.indices)) for work in works)}"
+        )
+    scenario = _scenario(recording, how, network, len(unit))
+    store = Store(folder, network, dataset.train, dataset.test)
+    found = [store.get(scenario, unit, index) for index in unit]
+    made = scenario.make_attack()
+    if all(record is not None for record in found):
+        advance(made.iterations * made.restarts)
+        return [record for record in found if record is not None]
+    private = works[0].private
+    originals = replace(
+        private,
+        images=torch.cat([work.private.images for work in works]),
+        labels=torch.cat([work.private.labels for work in works]),
+    )
+    labels = originals.labels if scenario.order_known else originals.labels.sort().values
+    with batch_norm_mode(network, training=scenario.batch_norm == "train"):
+        evidence = Evidence(
+            network,
+            _seen(recording, [everybody[one] for one in recording.participants], network),
+            dataset.train.image_shape,
+            images=len(unit),
+            labels=labels if made.labels == "known" else None,
+            client=scenario.imagined_client(),
+            public=dataset.test,
+        )
+        share = Share(
+            unit=unit,
+            originals=originals,
+            transformed=torch.cat([work.seen for work in works]),
+            evidence=evidence,
+            seed=derive_seed(scenario.seed, "attack", recording.round, *recording.participants),
+            draw_seed=image_seed(plan, recording.round),
+        )
+        results = rebuilt(scenario, plan.make_defense(), [share], advance)
+    for result in results:
+        store.put(result.record, result.animation)
+    return [result.record for result in results]
+
+
+def _seen(recording: Recording, behind: Sequence[Participant], network: nn.Module) -> Gradients:
+    """What was recorded, or what the public code of the papers attacks where a defense acts in training only."""
+    defense = recording.plan.make_defense()
+    if defense.as_attacked() == defense:
+        return recording.update
+    clean = [one.attacked(network, recording.round) for one in behind]
+    return {name: torch.stack([one[name] for one in clean]).mean(0) for name in clean[0]}
+
+
+def _scenario(recording: Recording, how: Scenario, network: nn.Module, images: int) -> Scenario:
+    plan = recording.plan
+    client = plan.client_in(recording.round)
+    normalised = any(isinstance(module, _BatchNorm) for module in network.modules())
+    return replace(
+        how,
+        dataset=plan.dataset,
+        model=plan.model,
+        stage=stage_of(recording.round),
+        defense=plan.defense,
+        batch=images,
+        users=len(recording.participants),
+        client=spelled_client(client) if isinstance(client, FedAvg) else FEDSGD,
+        batch_norm="train" if normalised else "eval",
+    )
+
+
+def spelled_client(client: FedAvg) -> str:
+    """As `client_named` reads it."""
+    settings = f"lr={spelled(client.lr)},batch={client.batch},epochs={client.epochs}"
+    return f"fedavg:{settings}" + ("" if client.order is None else f",order={client.order}")
+
+
+def stage_of(number: int) -> str:
+    """A round in words."""
+    return f"after {number} rounds"

@@ -1,0 +1,136 @@
+"""One participant: its images, what it does in a round, and what it shares."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.client import remembering
+from gradveil.defenses import Defense
+from gradveil.federated.partitions import partitioned
+from gradveil.federated.plan import Plan
+from gradveil.models import untrained
+from gradveil.models.stochastic import drawing, normal
+from gradveil.randomness import derive_seed, generator, hashed_uniform
+from gradveil.training.batches import crop_and_flip
+from gradveil.types import Batch, Dataset, Gradients, ImageSet
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a participant shares: `gradients` of its parameters, its batch-norm statistics, and how much it counts for."""
+
+    gradients: Gradients
+    buffers: dict[str, Tensor]
+    images: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a participant works on in a round: which training images, how they look after crop and flip, and to the network."""
+
+    indices: Tensor
+    private: ImageSet
+    # uint8, after the defense.
+    seen: Tensor
+
+    @property
+    def batch(self) -> Batch:
+        # Channels last is the layout convolutions are fastest in on a CPU.
+        unit = torch.empty(self.seen.shape, memory_format=torch.channels_last)
+        return Batch(unit.copy_(self.seen).div_(255), self.private.labels)
+
+
+@dataclass(frozen=True)
+class Participant:
+    """Number `number` of a plan with its part of the training images; all it does is a function of plan, round and weights."""
+
+    plan: Plan
+    number: int
+    images: ImageSet
+    # Of its own among all training images.
+    indices: Tensor
+
+    @cached_property
+    def defense(self) -> Defense:
+        return self.plan.make_defense()
+
+    @property
+    def batch(self) -> int:
+        """How many images it takes a round: exactly, or on average where the defense asks for Poisson sampling."""
+        return min(self.plan.batch or len(self.indices), len(self.indices))
+
+    def work(self, number: int) -> Work:
+        """What it works on in round `number`."""
+        indices = self._sampled(number)
+        private = self.images.take(indices)
+        if self.plan.augment and len(indices):
+            cropped = crop_and_flip(private.images, indices, derive_seed(self.plan.seed, "crop"), number)
+            private = replace(private, images=cropped)
+        seen = self.defense.images(private.images, seed=image_seed(self.plan, number), indices=indices)
+        return Work(indices, private, seen)
+
+    def contribute(self, network: nn.Module, number: int) -> Update:
+        """Its update in round `number` from the weights in `network`, which is left as it was."""
+        client = remembering(self.plan.client_in(number))
+        with self._training(network, number):
+            gradients = self.defense.shared(client, network, self.work(number).batch, seed=self._seed(number))
+            buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+        return Update(gradients, buffers, self.batch)
+
+    def attacked(self, network: nn.Module, number: int) -> Gradients:
+        """The gradient that is attacked where the defense acts in training only: that of the public code of the papers."""
+        with self._training(network, number):
+            batch = self.work(number).batch
+            return self.defense.as_attacked().shared(
+                self.plan.client_in(number), network, batch, seed=self._seed(number)
+            )
+
+    @contextmanager
+    def _training(self, network: nn.Module, number: int) -> Iterator[None]:
+        """The network as this participant trains it in this round: its draws are its own, its statistics do not outlive it."""
+        modes = [(module, module.training) for module in network.modules()]
+        before = {name: buffer.clone() for name, buffer in network.named_buffers()}
+        network.train()
+        draws = normal(generator(self.plan.seed, "draws", number, self.number))
+        try:
+            with drawing(network, draws):
+                yield
+        finally:
+            with torch.no_grad():
+                for name, buffer in network.named_buffers():
+                    buffer.copy_(before[name])
+            for module, mode in modes:
+                module.training = mode
+
+    def _seed(self, number: int) -> int:
+        return derive_seed(self.plan.seed, "defense", number, self.number)
+
+    def _sampled(self, number: int) -> Tensor:
+        if self.defense.poisson:
+            drawn = hashed_uniform(self.indices, self.plan.seed, "poisson", number)
+            return self.indices[drawn < self.batch / len(self.indices)]
+        # Passes over its images, each in an order of its own; what is left over of a pass waits for the next one.
+        pieces = len(self.indices) // self.batch
+        order = generator(self.plan.seed, "order", self.number, number // pieces)
+        piece = torch.randperm(len(self.indices), generator=order)[number % pieces * self.batch :][: self.batch]
+        return self.indices[piece]
+
+
+def image_seed(plan: Plan, number: int) -> int:
+    """The seed of what the defense draws for images in round `number`."""
+    return derive_seed(plan.seed, "images", number)
+
+
+def participants_of(plan: Plan, images: ImageSet) -> list[Participant]:
+    """Everybody, each with its part of the training images."""
+    parts = partitioned(images.labels, plan.participants, plan.partition, seed=plan.seed)
+    return [Participant(plan, number, images, indices) for number, indices in enumerate(parts)]
+
+
+def network_of(plan: Plan, dataset: Dataset) -> nn.Module:
+    """The network they begin with, with whatever the defense adds to it."""
+    return plan.make_defense().network(untrained(plan.model, dataset, seed=plan.seed), seed=plan.seed)

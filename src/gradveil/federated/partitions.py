@@ -1,0 +1,79 @@
+"""Who has which images."""
+
+import torch
+from torch import Tensor
+
+from gradveil.errors import GradveilError
+from gradveil.randomness import derive_seed, generator
+
+IID, DIRICHLET, CLASSES = "iid", "dirichlet", "classes"
+_WOULD_DO = "iid, dirichlet:ALPHA such as dirichlet:0.5, or classes:K such as classes:2 would do"
+
+
+def check_partition(text: str) -> tuple[str, float]:
+    """The kind of a partition and its number, from `iid`, `dirichlet:0.5` or `classes:2`."""
+    kind, colon, value = text.partition(":")
+    if kind == IID and not colon:
+        return kind, 0.0
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if kind == DIRICHLET and 1e-3 <= number <= 1e6:
+        return kind, number
+    if kind == CLASSES and 1 <= number <= 1e6 and number == int(number):
+        return kind, number
+    raise GradveilError(f"partition {text!r}: {_WOULD_DO}")
+
+
+def partitioned(labels: Tensor, participants: int, partition: str, *, seed: int) -> list[Tensor]:
+    """Split images among participants: for each the sorted indices of its own, every image with exactly one of them.
+
+    `iid` deals shuffled images out evenly. `dirichlet:ALPHA` splits every class by shares drawn from Dirichlet(ALPHA, ...): the
+    smaller, the more uneven. `classes:K` cuts the images, ordered by class, into participants x K pieces and deals K of them to
+    each, so that nobody has many more than K classes (McMahan et al., 2017).
+    """
+    kind, number = check_partition(partition)
+    count = len(labels)
+    if participants > count:
+        raise GradveilError(
+            f"{count} images cannot be split among {participants} participants, each needs one at least"
+        )
+    shuffled = torch.randperm(count, generator=generator(seed, "partition"))
+    if kind == IID:
+        dealt = [shuffled[one::participants] for one in range(participants)]
+    elif kind == CLASSES:
+        pieces = participants * int(number)
+        if pieces > count:
+            raise GradveilError(f"{count} images cannot be cut into {participants} x {int(number)} pieces")
+        ordered = shuffled[labels[shuffled].argsort(stable=True)]
+        cut = torch.tensor_split(ordered, pieces)
+        hands = torch.randperm(pieces, generator=generator(seed, "pieces")).view(participants, -1)
+        dealt = [torch.cat([cut[piece] for piece in hand.tolist()]) for hand in hands]
+    else:
+        dealt = _by_dirichlet(labels, shuffled, participants, number, seed)
+    empty = [one for one, indices in enumerate(dealt) if not len(indices)]
+    if empty:
+        raise GradveilError(
+            f"partition {partition!r} leaves participant {empty[0]} without images; a larger number, fewer participants or "
+            "another seed would do"
+        )
+    return [indices.sort().values for indices in dealt]
+
+
+def _by_dirichlet(labels: Tensor, shuffled: Tensor, participants: int, alpha: float, seed: int) -> list[Tensor]:
+    dealt: list[list[Tensor]] = [[] for _ in range(participants)]
+    for label in sorted(set(labels.tolist())):
+        members = shuffled[labels[shuffled] == label]
+        # torch draws Dirichlet numbers from the global stream only; numpy's draw from a seed of their own.
+        shares = _dirichlet(participants, alpha, derive_seed(seed, "dirichlet", label))
+        ends = (shares.cumsum(0)[:-1] * len(members)).round().to(torch.int64)
+        for one, piece in enumerate(torch.tensor_split(members, ends)):
+            dealt[one].append(piece)
+    return [torch.cat(pieces) for pieces in dealt]
+
+
+def _dirichlet(participants: int, alpha: float, seed: int) -> Tensor:
+    import numpy as np
+
+    return torch.from_numpy(np.random.default_rng(seed).dirichlet([alpha] * participants))

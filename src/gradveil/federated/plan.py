@@ -1,0 +1,118 @@
+"""A collaborative training as data: everything that decides its result."""
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from typing import get_args, get_type_hints
+
+import torch
+
+from gradveil.client import Client, FedAvg, client_named
+from gradveil.defenses import Defense, defense_named
+from gradveil.errors import GradveilError
+from gradveil.federated.partitions import check_partition
+from gradveil.randomness import generator, hashed_uniform
+from gradveil.scenario import FEDSGD
+
+MOST_PARTICIPANTS = 10_000
+MOST_ROUNDS = 1_000_000
+LARGEST_PLAN = 64 * 2**10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who trains what together, and how.
+
+    Every round `per_round` of the `participants` (all without it) take `batch` of their images (all without it), and each of
+    them drops out with probability `dropout`. What they share is in the units of a gradient, and the server makes an SGD step
+    of rate `lr` with the mean: for `fedsgd` plain large-batch SGD, for `fedavg` with the same rate the mean of the weights. The
+    rate drops tenfold at 3/8, 5/8 and 7/8 of the rounds, for local steps too. `augment` crops and mirrors the images first.
+    """
+
+    dataset: str
+    model: str
+    participants: int = 10
+    rounds: int = 100
+    defense: str = "none"
+    partition: str = "iid"
+    client: str = FEDSGD
+    batch: int | None = 13
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    per_round: int | None = None
+    dropout: float = 0.0
+    augment: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for what, value, low, high in (
+            ("participants", self.participants, 1, MOST_PARTICIPANTS),
+            ("rounds", self.rounds, 1, MOST_ROUNDS),
+            ("participants per round", self.per_round or 1, 1, self.participants),
+            ("a participant's batch", self.batch or 1, 1, 100_000),
+            ("seed", self.seed, 0, 2**31 - 1),
+        ):
+            if not low <= value <= high:
+                raise GradveilError(f"{what}: {low} to {high} would do, got {value}")
+        if not 0 < self.lr < 1000 or not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < 1000:
+            raise GradveilError(
+                f"the server needs a rate above 0, a momentum from 0 to below 1 and a weight decay from 0 on, got {self.lr:g}, "
+                f"{self.momentum:g} and {self.weight_decay:g}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise GradveilError(f"a dropout is a probability from 0 to below 1, got {self.dropout:g}")
+        client_named(self.client)
+        defense_named(self.defense)
+        check_partition(self.partition)
+
+    def make_defense(self) -> Defense:
+        """What every participant does so that less leaks."""
+        return defense_named(self.defense)
+
+    def client_in(self, number: int) -> Client:
+        """What participants compute in round `number`: local steps follow the rate."""
+        client = client_named(self.client)
+        return replace(client, lr=client.lr * self._drop(number)) if isinstance(client, FedAvg) else client
+
+    def rate_in(self, number: int) -> float:
+        """The server's rate in round `number`."""
+        return self.lr * self._drop(number)
+
+    def _drop(self, number: int) -> float:
+        return float(0.1 ** sum(number >= round(self.rounds * part / 8) for part in (3, 5, 7)))
+
+    def chosen(self, number: int) -> list[int]:
+        """The participants of round `number`."""
+        if self.per_round is None:
+            return list(range(self.participants))
+        order = torch.randperm(self.participants, generator=generator(self.seed, "participants", number))
+        return sorted(order[: self.per_round].tolist())
+
+    def dropped(self, number: int) -> list[int]:
+        """Those of them who drop out."""
+        chosen = self.chosen(number)
+        fate = hashed_uniform(torch.tensor(chosen), self.seed, "dropout", number)
+        return [one for one, value in zip(chosen, fate.tolist(), strict=True) if value < self.dropout]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """Read what `to_json` wrote; it may come from anyone."""
+        try:
+            if len(text) > LARGEST_PLAN:
+                raise ValueError(f"it has {len(text)} characters, at most {LARGEST_PLAN} would do")
+            raw = json.loads(text)
+            names = {field.name for field in fields(cls)}
+            if not isinstance(raw, dict) or set(raw) != names:
+                raise ValueError(f"its fields are {', '.join(sorted(names))}")
+            for name, hint in get_type_hints(cls).items():
+                kinds = get_args(hint) or (hint,)
+                if float in kinds and type(raw[name]) is int:
+                    raw[name] = float(raw[name])
+                if type(raw[name]) not in kinds:
+                    raise ValueError(f"{name} is {str(raw[name])[:40]!r}, which does not fit")
+            return cls(**raw)
+        except (ValueError, TypeError, RecursionError, GradveilError) as error:
+            raise GradveilError(f"not a plan of a collaborative training: {error}") from error

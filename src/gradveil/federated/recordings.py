@@ -1,0 +1,90 @@
+"""What a curious server wrote down: updates in the rounds it chose, with the weights they were computed from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from gradveil.errors import GradveilError
+from gradveil.federated.participant import Update
+from gradveil.federated.plan import Plan
+from gradveil.federated.server import mean_of
+from gradveil.files import writing
+from gradveil.types import Gradients
+
+FORMAT = "gradveil-recording-1"
+LARGEST_FILE = 4 * 2**30
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The update of one participant, or only the mean of several (secure aggregation), and the network's state before it.
+
+    Nothing private is in it: who took which images when follows from the plan and is needed only to judge what was rebuilt.
+    """
+
+    plan: Plan
+    round: int
+    participants: tuple[int, ...]
+    update: Gradients
+    state: dict[str, Tensor]
+
+    @property
+    def name(self) -> str:
+        who = "-".join(map(str, self.participants))
+        return f"round-{self.round:06}-of-{len(self.participants)}-from-{who[:40]}.safetensors"
+
+    def write(self, folder: Path) -> Path:
+        """Put it into `folder`, whole or not at all."""
+        tensors = {f"update/{name}": tensor for name, tensor in self.update.items()}
+        tensors |= {f"state/{name}": tensor for name, tensor in self.state.items()}
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        facts = {"plan": self.plan.to_json(), "round": self.round, "participants": self.participants}
+        path = folder / self.name
+        with writing(path) as temporary:
+            temporary.write_bytes(save(plain, metadata={FORMAT: json.dumps(facts, sort_keys=True)}))
+        return path
+
+
+def recorded(
+    plan: Plan, number: int, network: nn.Module, updates: Mapping[int, Update], participants: Sequence[int]
+) -> Recording:
+    """What the server sees of `participants` in this round."""
+    chosen = [updates[one] for one in participants]
+    mean = mean_of([one.gradients for one in chosen], [1] * len(chosen))
+    state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    return Recording(plan, number, tuple(participants), mean, state)
+
+
+def read_recording(path: Path) -> Recording:
+    """A recording from a file that may come from anyone."""
+    if not path.is_file():
+        raise GradveilError(f"{path}: no such recording")
+    if path.stat().st_size > LARGEST_FILE:
+        raise GradveilError(f"{path}: {path.stat().st_size / 2**30:.1f} GiB, a recording has at most 4")
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {})[FORMAT])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        plan = Plan.from_json(facts["plan"])
+        number, participants = facts["round"], tuple(facts["participants"])
+        if type(number) is not int or not 0 <= number < plan.rounds:
+            raise ValueError(f"round {number!r}, the plan has {plan.rounds}")
+        if not participants or not all(type(one) is int and 0 <= one < plan.participants for one in participants):
+            raise ValueError(f"participants {participants!r}, the plan has {plan.participants}")
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, GradveilError) as error:
+        raise GradveilError(f"{path}: not a readable recording ({error})") from error
+    parts = {
+        part: {name.removeprefix(f"{part}/"): one for name, one in tensors.items() if name.startswith(f"{part}/")}
+        for part in ("update", "state")
+    }
+    return Recording(plan, number, participants, parts["update"], parts["state"])
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """The recordings of a run folder, earliest rounds first."""
+    return sorted((folder / "recorded").glob("round-*.safetensors"))

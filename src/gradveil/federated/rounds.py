@@ -1,0 +1,220 @@
+"""The rounds of a collaborative training; a killed one goes on where it was and ends with the same weights."""
+
+import csv
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from gradveil.errors import GradveilError
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.participant import Update, network_of, participants_of
+from gradveil.federated.plan import Plan
+from gradveil.federated.recordings import recorded
+from gradveil.federated.server import Server, accuracy_of
+from gradveil.files import write_json, write_text, writing
+from gradveil.models.weights import ModelCard, save_weights
+from gradveil.progress import Progress, silent
+from gradveil.types import Dataset
+from gradveil.version import __version__
+
+# (round, participants, network with the weights they start from) -> the updates of those who answered.
+Gather = Callable[[int, Sequence[int], nn.Module], Mapping[int, Update]]
+
+logger = logging.getLogger(__name__)
+
+# Seconds of work that a kill may cost.
+CHECKPOINT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """Where the training stood after `round` rounds."""
+
+    round: int
+    accuracy: float
+    test_images: int
+
+    @property
+    def accuracy_se(self) -> float:
+        """Standard error that comes from the finite number of test images alone."""
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / self.test_images)
+
+
+@dataclass(frozen=True)
+class Federated:
+    """A finished training: how accuracy went, where the weights are, and who was missing when."""
+
+    plan: Plan
+    history: tuple[Row, ...]
+    weights: Path
+    # Round -> participants who were chosen and did not answer.
+    missing: dict[int, tuple[int, ...]]
+
+
+def federate(
+    plan: Plan,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    curiosity: Curiosity | None = None,
+    gather: Gather | None = None,
+    evaluations: int = 20,
+    progress: Progress = silent,
+) -> Federated:
+    """Train as planned in `folder`: `last.safetensors`, `history.csv`, `recorded/`, and what resuming needs.
+
+    `gather` gets the updates of a round from wherever participants are; without it they are in this process. Accuracy is
+    measured `evaluations` times on the way, and in every round the curious server records.
+    """
+    if curiosity is not None:
+        curiosity.check(participants=plan.per_round or plan.participants, rounds=plan.rounds)
+    claim(folder, plan, curiosity)
+    training = Training(plan, dataset, folder, curiosity, gather or in_process(plan, dataset))
+    looks = training.looks(evaluations)
+    with progress(f"training {plan.model} with {plan.participants} participants", plan.rounds, "steps") as advance:
+        advance(training.round)
+        while training.round < plan.rounds:
+            training.look(looks)
+            training.one_round()
+            advance(1)
+        training.look(looks)
+        training.finish()
+    return Federated(plan, tuple(training.history), training.weights, training.missing)
+
+
+def in_process(plan: Plan, dataset: Dataset) -> Gather:
+    """Participants one after the other in this process: the embedded engine."""
+    everybody = participants_of(plan, dataset.train)
+    return lambda number, chosen, network: {one: everybody[one].contribute(network, number) for one in chosen}
+
+
+class Training:
+    """The state of a training between two rounds."""
+
+    def __init__(self, plan: Plan, dataset: Dataset, folder: Path, curiosity: Curiosity | None, gather: Gather) -> None:
+        self.plan, self.dataset, self.folder, self.curiosity, self.gather = plan, dataset, folder, curiosity, gather
+        self.server = Server(plan, network_of(plan, dataset))
+        self.weights = folder / "last.safetensors"
+        self.checkpoint = folder / "checkpoint.safetensors"
+        self.round = 0
+        self.history: list[Row] = []
+        self.missing: dict[int, tuple[int, ...]] = {}
+        self.log: list[str] = []
+        self.saved = time.monotonic()
+        if self.checkpoint.is_file():
+            self._resume()
+
+    def looks(self, evaluations: int) -> set[int]:
+        """After how many rounds accuracy is measured."""
+        count = max(1, min(evaluations, self.plan.rounds))
+        regular = {round(self.plan.rounds * part / count) for part in range(1, count + 1)}
+        return regular | {0} | (set(self.curiosity.rounds) if self.curiosity else set())
+
+    def look(self, looks: set[int]) -> None:
+        """Measure accuracy where that is due and was not done before."""
+        if self.round in looks and all(row.round != self.round for row in self.history):
+            accuracy = accuracy_of(self.server.network, self.dataset.test, seed=self.plan.seed)
+            self.history.append(Row(self.round, accuracy, len(self.dataset.test)))
+            self._write_history()
+
+    def one_round(self) -> None:
+        """Gather updates, let the curious server look, make the step."""
+        number, plan = self.round, self.plan
+        dropped = plan.dropped(number)
+        asked = [one for one in plan.chosen(number) if one not in dropped]
+        updates = self.gather(number, asked, self.server.network)
+        if absent := tuple(sorted({*dropped, *(one for one in asked if one not in updates)})):
+            self.missing[number] = absent
+            self._say(f"round {number}: no answer from participant {', '.join(map(str, absent))}; went on without")
+        if self.curiosity is not None and number in self.curiosity.rounds:
+            self._record(updates)
+        if updates:
+            self.server.step(number, updates)
+        else:
+            self._say(f"round {number}: nobody answered; the weights stay as they are")
+        self.round += 1
+        if time.monotonic() - self.saved > CHECKPOINT_SECONDS:
+            self._save()
+
+    def finish(self) -> None:
+        """Write what the training ends with."""
+        self._save()
+        card = ModelCard(
+            model=self.plan.model,
+            image_shape=self.dataset.train.image_shape,
+            classes=self.dataset.train.classes,
+            dataset=self.dataset.name,
+            seed=self.plan.seed,
+            epochs=self.plan.rounds,
+            accuracy=self.history[-1].accuracy,
+            policy=None,
+            gradveil=__version__,
+        )
+        save_weights(self.weights, self.server.network, card)
+        self._write_history()
+
+    def _record(self, updates: Mapping[int, Update]) -> None:
+        assert self.curiosity is not None
+        for participants in self.curiosity.groups(updates):
+            recorded(self.plan, self.round, self.server.network, updates, participants).write(self.folder / "recorded")
+
+    def _save(self) -> None:
+        facts = {
+            "plan": self.plan.to_json(),
+            "round": self.round,
+            "history": [asdict(row) for row in self.history],
+            "missing": {str(number): absent for number, absent in self.missing.items()},
+            "log": self.log,
+        }
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.server.state().items()}
+        with writing(self.checkpoint) as temporary:
+            temporary.write_bytes(save(tensors, metadata={"gradveil-round": json.dumps(facts, sort_keys=True)}))
+        self.saved = time.monotonic()
+
+    def _resume(self) -> None:
+        try:
+            with safe_open(self.checkpoint, framework="pt") as file:
+                facts = json.loads((file.metadata() or {})["gradveil-round"])
+                self.server.load({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            self.round = int(facts["round"])
+            self.history = [Row(**row) for row in facts["history"]]
+            self.missing = {int(number): tuple(absent) for number, absent in facts["missing"].items()}
+            self.log = [str(line) for line in facts["log"]]
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            raise GradveilError(f"{self.checkpoint}: damaged ({error}); remove it to train from the start") from error
+
+    def _write_history(self) -> None:
+        with writing(self.folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
+            table = csv.DictWriter(file, ["round", "accuracy", "test_images"])
+            table.writeheader()
+            table.writerows(asdict(row) for row in self.history)
+
+    def _say(self, text: str) -> None:
+        logger.warning(text)
+        self.log.append(text)
+        write_text(self.folder / "log.txt", "".join(f"{line}\n" for line in self.log))
+
+
+def claim(folder: Path, plan: Plan, curiosity: Curiosity | None) -> None:
+    """Write down what is trained and recorded in `folder`, or refuse when something else already is."""
+    settings = json.loads(plan.to_json())
+    settings["curious"] = None if curiosity is None else json.loads(json.dumps(asdict(curiosity)))
+    path = folder / "settings.json"
+    if not path.is_file():
+        write_json(path, settings)
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        differing = [name for name, value in settings.items() if found[name] != value]
+    except (ValueError, KeyError, TypeError) as error:
+        raise GradveilError(f"{path}: damaged ({error}); remove the folder or choose another --out") from error
+    if differing:
+        raise GradveilError(f"{folder} holds a training with another {differing[0]}; remove it or choose another --out")
