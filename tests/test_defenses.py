@@ -612,7 +612,10 @@ def test_what_is_no_defense_is_refused_in_one_line(text: str, hint: str) -> None
 @given(
     st.one_of(
         st.text(max_size=30),
-        st.from_regex(r"(gaussian|prune|clip|precode|none|laplacian|soteria|dp-sgd|random|train-only)[:|]?[a-z0-9=.,|+ -]{0,12}", fullmatch=True),
+        st.from_regex(
+            r"(gaussian|prune|clip|precode|none|laplacian|soteria|dp-sgd|random|train-only)[:|]?[a-z0-9=.,|+ -]{0,12}",
+            fullmatch=True,
+        ),
     )
 )
 def test_any_text_is_a_defense_or_one_line(text: str) -> None:

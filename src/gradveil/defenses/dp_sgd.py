@@ -207,16 +207,16 @@ def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
 
 @contextmanager
 def _as_before(model: nn.Module) -> Iterator[None]:
-    """Take back whatever attributes modules get meanwhile; Opacus and torch leave some."""
-    before = [(module, dict(vars(module))) for module in model.modules()]
+    """Take back whatever attributes modules and parameters get meanwhile; Opacus and torch leave some."""
+    before = [(one, dict(vars(one))) for one in (*model.modules(), *model.parameters())]
     try:
         yield
     finally:
-        for module, attributes in before:
-            for name in set(vars(module)) - set(attributes):
-                del vars(module)[name]
-            for name in ("training", "_is_full_backward_hook"):
-                vars(module)[name] = attributes[name]
+        for one, attributes in before:
+            for name in set(vars(one)) - set(attributes):
+                delattr(one, name)
+            for name in {"training", "_is_full_backward_hook"} & set(attributes):
+                setattr(one, name, attributes[name])
 
 
 def _batch_norms(model: nn.Module) -> bool:
