@@ -56,7 +56,8 @@ class Participant:
 
     @cached_property
     def defense(self) -> Defense:
-        return self.plan.make_defense()
+        defense = self.plan.make_defense()
+        return defense.sampled(self.batch) if defense.poisson else defense
 
     @property
     def batch(self) -> int:

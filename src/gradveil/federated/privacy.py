@@ -1,0 +1,35 @@
+"""What a collaborative training proves, where its defense proves anything."""
+
+from collections import Counter
+
+from gradveil.defenses import Chain, Defense, DpSgd, TrainOnly
+from gradveil.federated.participant import Participant
+from gradveil.federated.plan import Plan
+
+
+def epsilon_of(plan: Plan, participants: list[Participant], missing: dict[int, tuple[int, ...]]) -> float | None:
+    """The largest epsilon that any participant's images have at the defense's delta, by Opacus' accountant; None without dp-sgd.
+
+    A participant has taken a step in every round in which it was chosen and not missing; its images are in a batch with chance
+    batch / images. It holds for whatever the server does with the updates, and for neighbours that differ by one image.
+    """
+    private = _private(plan.make_defense())
+    if private is None or private.noise == 0:
+        return None
+    steps = Counter(
+        one for number in range(plan.rounds) for one in plan.chosen(number) if one not in missing.get(number, ())
+    )
+    rates = {(one.batch / len(one.indices), steps[one.number]) for one in participants}
+    return max(private.epsilon(rate, taken) for rate, taken in rates)
+
+
+def delta_of(plan: Plan) -> float | None:
+    """The delta that goes with it."""
+    private = _private(plan.make_defense())
+    return None if private is None else private.delta
+
+
+def _private(defense: Defense) -> DpSgd | None:
+    members = defense.members if isinstance(defense, Chain) else (defense,)
+    plain = (member.inner if isinstance(member, TrainOnly) else member for member in members)
+    return next((member for member in plain if isinstance(member, DpSgd)), None)
