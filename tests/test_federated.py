@@ -374,8 +374,8 @@ def test_epsilon_is_that_of_opacus(fashion: Dataset, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = accountant.get_epsilon(delta=1e-5)
-    assert epsilon_of(plan, everybody, done.missing) == pytest.approx(expected, rel=1e-12)
-    assert epsilon_of(SMALL, everybody, {}) is None
+    assert epsilon_of(plan, everybody) == pytest.approx(expected, rel=1e-12)
+    assert epsilon_of(SMALL, everybody) is None
 
 
 def test_private_participants_sample_by_chance_and_share_noise_when_they_have_no_image(fashion: Dataset) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from gradveil.federated.plan import Plan
-    from gradveil.federated.rounds import Federated, Row
+    from gradveil.federated.rounds import Row
     from gradveil.federated.summary import Leak
     from gradveil.federated.watch import Load
     from gradveil.scenario import Scenario
@@ -130,7 +130,7 @@ def federate(
                 with bar(f"attacking what was recorded with {curious}", total, "steps") as advance:
                     watcher.finish(total, advance)
     leaks = [] if how is None or later else attack_recorded(folder, how, data_dir)
-    report_run(folder, plan, trained.history, leaks, json=json, proven=proven(plan, loaded, trained))
+    report_run(folder, plan, trained.history, leaks, json=json, proven=proven(plan, loaded))
 
 
 def curious(
@@ -176,12 +176,12 @@ def curious(
     report_run(folder, plan, read_history(folder), leaks, json=json)
 
 
-def proven(plan: "Plan", dataset: "Dataset", trained: "Federated") -> "dict[str, float]":
+def proven(plan: "Plan", dataset: "Dataset") -> "dict[str, float]":
     """Epsilon and delta, where the defense proves some."""
     from gradveil.federated.participant import participants_of
     from gradveil.federated.privacy import delta_of, epsilon_of
 
-    epsilon, delta = epsilon_of(plan, participants_of(plan, dataset.train), trained.missing), delta_of(plan)
+    epsilon, delta = epsilon_of(plan, participants_of(plan, dataset.train)), delta_of(plan)
     return {} if epsilon is None or delta is None else {"epsilon": epsilon, "delta": delta}
 
 

@@ -7,17 +7,17 @@ from gradveil.federated.participant import Participant
 from gradveil.federated.plan import Plan
 
 
-def epsilon_of(plan: Plan, participants: list[Participant], missing: dict[int, tuple[int, ...]]) -> float | None:
+def epsilon_of(plan: Plan, participants: list[Participant]) -> float | None:
     """The largest epsilon that any participant's images have at the defense's delta, by Opacus' accountant; None without dp-sgd.
 
-    A participant has taken a step in every round in which it was chosen and not missing; its images are in a batch with chance
-    batch / images. It holds for whatever the server does with the updates, and for neighbours that differ by one image.
+    A participant takes a step in every round in which it is chosen and does not drop out; whether its answer arrived does not
+    matter. Its images are in a batch with chance batch / images. Neighbours are sets of images that differ by one image.
     """
     private = _private(plan.make_defense())
     if private is None or private.noise == 0:
         return None
     steps = Counter(
-        one for number in range(plan.rounds) for one in plan.chosen(number) if one not in missing.get(number, ())
+        one for number in range(plan.rounds) for one in plan.chosen(number) if one not in plan.dropped(number)
     )
     rates = {(one.batch / len(one.indices), steps[one.number]) for one in participants}
     return max(private.epsilon(rate, taken) for rate, taken in rates)
