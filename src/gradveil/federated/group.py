@@ -6,7 +6,7 @@ Nothing is encrypted or authenticated: a network that everybody on it is trusted
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import torch
@@ -57,7 +57,8 @@ class Group:
         except Gone:
             raise
         except BaseException as error:
-            report(self.store, self.rank, f"stopped {_short(error)}")
+            with suppress(RuntimeError):  # where the store is gone too, the first error is the one to see
+                report(self.store, self.rank, f"stopped {_short(error)}")
             raise
         finally:
             if dist.is_initialized():

@@ -21,15 +21,16 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import save
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.group import NEWS_SECONDS, Group, Store, explained, store_at
+from gradveil.federated.group import NEWS_SECONDS, Group, explained, store_at
 from gradveil.federated.peer import Peer
 from gradveil.federated.plan import Plan
 from gradveil.federated.terms import Terms
 from gradveil.federated.topology import Topology
-from gradveil.progress import Advance
+from gradveil.progress import Advance, ignore
 from gradveil.types import Dataset, ImageSet
 
 MOST_HERE = 256
@@ -157,8 +158,10 @@ def _participant(job: Job, dataset: Dataset, rank: int, port: int, life: int) ->
     try:
         store = store_at("127.0.0.1", port, keep=False)
         group = Group(rank, job.terms.plan.participants, store, job.patience)
+        reports = _Reports(job)
         with group.joined():
-            Peer(job.terms, dataset, job.folder, group).train(_Reports(job) if rank == 0 else lambda units: None)
+            Peer(job.terms, dataset, job.folder, group).train(reports if rank == 0 else ignore)
+        reports.rest()
     except GradveilError:
         return 2  # the group was told why
     except BaseException:
@@ -205,8 +208,12 @@ class _Reports:
     def __call__(self, units: int) -> None:
         self.waiting += units
         if time.monotonic() - self.said > REPORT_SECONDS:
+            self.rest()
+
+    def rest(self) -> None:
+        if self.waiting:
             _report(self.job, f"advance {self.waiting}")
-            self.waiting, self.said = 0, time.monotonic()
+        self.waiting, self.said = 0, time.monotonic()
 
 
 def _report(job: Job, text: str) -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import logging
 import re
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from gradveil.errors import GradveilError
 from gradveil.federated.group import Group
+from gradveil.federated.mixing import approach, drawn_together, mixed, part_of
 from gradveil.federated.participant import Update, network_of, participants_of
 from gradveil.federated.recordings import Recording
 from gradveil.federated.rounds import Row, card_of, looks_of, write_checkpoint, write_history
@@ -27,11 +27,7 @@ from gradveil.models.weights import save_weights
 from gradveil.progress import Advance
 from gradveil.types import Dataset
 
-logger = logging.getLogger(__name__)
-
 KEPT_CHECKPOINTS = 2
-# What of a message goes into the step.
-_SHARED = ("update", "buffers")
 
 
 class Peer:
@@ -83,14 +79,15 @@ class Peer:
         self.round += 1
 
     def _step(self, number: int, messages: Mapping[int, Mapping[str, Tensor]], row: Mapping[int, Fraction]) -> None:
+        states, updates, buffers = (
+            {one: part_of(messages[one], part) for one in row} for part in ("state", "update", "buffers")
+        )
+        drawn = drawn_together(states, row, self.rank)
         with torch.no_grad():
             for name, weight in self.server.network.named_parameters():
-                own = weight.clone()
-                # By differences: where all agree already, rounding moves nobody.
-                for one in row:
-                    weight.add_(messages[one][f"state/{name}"] - own, alpha=float(row[one]))
-        shared = {part: _mixed({one: _part(messages[one], part) for one in row}, row, self.rank) for part in _SHARED}
-        self.server.step(number, {self.rank: Update(shared["update"], shared["buffers"], 1)})
+                weight.copy_(drawn[name])
+        update = Update(mixed(updates, row, self.rank), mixed(buffers, row, self.rank), 1)
+        self.server.step(number, {self.rank: update})
 
     def _record(self, number: int, messages: Mapping[int, Mapping[str, Tensor]]) -> None:
         """The curious participant writes down what its first neighbour after it sent, just as a curious server would."""
@@ -98,7 +95,7 @@ class Peer:
         if curiosity is None or self.rank != curiosity.participant or number not in curiosity.rounds or not messages:
             return
         seen = min(messages, key=lambda one: (one < self.rank, one))
-        update, state = _part(messages[seen], "update"), _part(messages[seen], "state")
+        update, state = part_of(messages[seen], "update"), part_of(messages[seen], "state")
         Recording(self.plan, number, (seen,), update, state).write(self.folder / "recorded")
 
     def _look(self, looks: set[int]) -> None:
@@ -116,11 +113,10 @@ class Peer:
         if self.rank != 0:
             self.group.send(0, own)
             return own
+        # One after the other: everybody's weights at the same time may not fit into memory.
         mean = {name: tensor.clone() for name, tensor in own.items()}
         for other in self.group.others:
-            for name, theirs in self.group.receive(other, own).items():
-                if theirs.is_floating_point():
-                    mean[name].add_(theirs - own[name], alpha=1 / self.group.size)
+            approach(mean, own, self.group.receive(other, own), 1 / self.group.size)
         return mean
 
     def _accuracy(self, state: Mapping[str, Tensor]) -> float:
@@ -196,6 +192,8 @@ class Peer:
 
     def _resume(self) -> None:
         """Go on after the last round that everybody has a checkpoint of."""
+        for half in (self.folder / "checkpoints").glob(f".participant-{self.rank:04}-*"):
+            half.unlink()  # it was being written when somebody killed us
         mine = self._checkpoints()
         said = [json.loads(one) for one in self.group.told("start", self._introduction(sorted(mine)))]
         for other, introduction in enumerate(said):
@@ -236,23 +234,5 @@ class Peer:
                 self._say(f"round {number}: curious participant {who} got no message, so nothing is recorded")
 
     def _say(self, text: str) -> None:
-        logger.warning(text)
         self.log.append(text)
         write_text(self.folder / "log.txt", "".join(f"{line}\n" for line in self.log))
-
-
-def _part(message: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
-    return {name.removeprefix(f"{part}/"): one for name, one in message.items() if name.startswith(f"{part}/")}
-
-
-def _mixed(parts: Mapping[int, Mapping[str, Tensor]], row: Mapping[int, Fraction], own: int) -> dict[str, Tensor]:
-    """sum_j W_ij x_j, added up in the order of participants; of whole numbers (batch norm counts batches) one's own."""
-    mixed = {}
-    for name, mine in parts[own].items():
-        if not mine.is_floating_point():
-            mixed[name] = mine
-            continue
-        mixed[name] = torch.zeros_like(mine)
-        for one, weight in row.items():
-            mixed[name].add_(parts[one][name], alpha=float(weight))
-    return mixed
