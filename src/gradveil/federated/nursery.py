@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -108,8 +109,9 @@ def raised(terms: Terms, dataset: Dataset, folder: Path, patience: float, advanc
         trouble = ""
         try:
             with os.fdopen(reading, encoding="utf-8", errors="replace") as reports:
-                process.stdin.write(f"{job.to_json()}\n".encode())
-                process.stdin.flush()
+                with suppress(BrokenPipeError):  # it ended before it could read; its exit code says so
+                    process.stdin.write(f"{job.to_json()}\n".encode())
+                    process.stdin.flush()
                 for line in reports:  # until nobody is left who could say something
                     kind, _, text = line.rstrip("\n").partition(" ")
                     if kind == "advance":
@@ -118,7 +120,8 @@ def raised(terms: Terms, dataset: Dataset, folder: Path, patience: float, advanc
                         trouble = text
         finally:
             # The nursery and its participants live as long as this pipe does.
-            process.stdin.close()
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             code = process.wait()
     if trouble or code:
         raise GradveilError(trouble or f"the participants ended with code {code}; start again to go on")
