@@ -82,7 +82,7 @@ BAD_INPUT = [
     (["data", "folder:nowhere"], "nowhere"),
     (["train", "--dataset", "nosuch"], "unknown dataset"),
     (["train", "--model", "resnett20"], "did you mean 'resnet20'"),
-    (["train", "--policy", "50"], "0 to 49"),
+    (["train", "--defense", "50"], "0 to 49"),
     (["train", "--epochs", "0"], "epochs must be"),
     (["train", "--epochs", "many"], "many"),
     (["score", "50"], "0 to 49"),
