@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch import nn
 
 from gradveil.cli.network import open_network
 from gradveil.client import Client, gradient
@@ -35,7 +36,7 @@ from gradveil.training.batches import (
     crop_and_flip,
     training_loader,
 )
-from gradveil.types import Batch, Dataset, to_unit
+from gradveil.types import Batch, Dataset, Gradients, to_unit
 
 RECIPE = Recipe(epochs=3, batch_size=32, lr=0.05)
 
@@ -185,8 +186,29 @@ class Doubled(Defense):
         return lambda model, batch: {name: 2 * one for name, one in client(model, batch).items()}
 
 
+@dataclass(frozen=True)
 class Sampled(NoDefense):
-    poisson = True
+    """Asks for Poisson sampling, and divides by the images it was told to expect."""
+
+    expected: float | None = None
+
+    @property
+    def poisson(self) -> bool:
+        return True
+
+    def sampled(self, expected: float) -> "Sampled":
+        return Sampled(expected)
+
+    def client(self, client: Client, *, seed: int) -> Client:
+        assert self.expected is not None
+
+        def summed(model: nn.Module, batch: Batch) -> Gradients:
+            if not len(batch.images):
+                return {name: torch.zeros_like(one) for name, one in model.named_parameters()}
+            scale = len(batch.images) / (self.expected or 0)
+            return {name: scale * one for name, one in client(model, batch).items()}
+
+        return summed
 
 
 @pytest.mark.parametrize("name", ["none", "prune:0.9", "gaussian:1e-2", "precode:k=8", "3-1-7 | clip:0.5", "doubled"])
@@ -239,6 +261,22 @@ def test_poisson_batches_are_independent_draws(few: Dataset) -> None:
     assert float(sizes.var()) == pytest.approx(21.6, rel=4 * (2 / 2000) ** 0.5)
     counts = torch.cat(drawn).bincount(minlength=240).double()
     assert float(((counts - 200) ** 2 / 180).mean()) == pytest.approx(1, abs=4 * (2 / 240) ** 0.5)
+
+
+def test_training_copes_with_empty_batches(few: Dataset, tmp_path: Path) -> None:
+    tiny = Dataset("tiny", few.train.take(range(12)), few.test)
+    recipe = Recipe(epochs=3, batch_size=1, lr=0.01)
+    trained = train(tiny, "mlp-8", tmp_path, recipe=recipe, defense=Sampled())
+    order = PoissonBatches(12, 1, 0)
+    sizes = []
+    for epoch in range(3):
+        order.set_epoch(epoch)
+        sizes += [len(indices) for _, indices in order]
+    assert 0 in sizes
+    assert len(set(sizes)) > 2
+    with (tmp_path / "history.csv").open() as file:
+        assert all(float(row["loss"]) > 0 for row in csv.DictReader(file))
+    assert all(bool(tensor.isfinite().all()) for tensor in load_file(trained.weights).values())
 
 
 def test_weights_of_a_defended_training_know_their_network(few: Dataset, tmp_path: Path) -> None:

@@ -129,8 +129,10 @@ class _Guard(L.Callback):
 def _policies(defense: Defense) -> list[Policy]:
     found = []
     for part in parts(defense):
-        if isinstance(part, Augment):
-            found.append(part.policy)
+        # Random policies are an `augment` once they are drawn.
+        drawn = getattr(part, "augment", part)
+        if isinstance(drawn, Augment):
+            found.append(drawn.policy)
         elif acts(part, "images"):
             raise GradveilError(f"{part} is no policy, and only policies go around a dataset")
     if not on_images(defense):

@@ -28,7 +28,6 @@ def training_loader(
 ) -> DataLoader[tuple[Tensor, Tensor]]:
     """Shuffled, cropped, flipped and defended batches; Lightning tells the sampler the epoch."""
     defense = defense or NoDefense()
-    # Not every defense knows the word yet.
     kind = PoissonBatches if getattr(defense, "poisson", False) else ShuffledBatches
     return DataLoader(
         AugmentedImages(images, seed, defense),
