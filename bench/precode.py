@@ -2,8 +2,8 @@
 
 Every k and beta of the PRECODE supplement (Scheliga et al., 2022) on lenet and mlp: test accuracy after a short training, and for
 each k and each beta an attack on the untrained network by somebody who ignores the bottleneck and by somebody who knows it; the
-same without PRECODE. About a quarter of an hour on an idle core. Goes on where it was killed and leaves `runs/precode.json`. `python -m bench.precode lenet:none lenet:precode:k=64,beta=0.001`
-measures these settings only and leaves the file alone.
+same without PRECODE. About a quarter of an hour on an idle core. Goes on where it was killed and leaves `runs/precode.json`;
+`python -m bench.precode lenet:none lenet:precode:k=64,beta=0.001` measures these settings only and leaves the file alone.
 """
 
 import os

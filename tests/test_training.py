@@ -311,7 +311,14 @@ def test_a_card_with_a_strange_defense_is_refused(few: Dataset, tmp_path: Path, 
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path: Path) -> None:
     def command(folder: str) -> list[str]:
-        options = ["--dataset", "fashion-mnist-tenth[:10%]", "--model", "convnet-4", "--defense", "3-1-7"]
+        options = [
+            "--dataset",
+            "fashion-mnist-tenth[:10%]",
+            "--model",
+            "convnet-4",
+            "--defense",
+            "3-1-7 | precode:k=16 | prune:0.9",
+        ]
         length = ["--epochs", "6", "--batch-size", "20"]
         return [sys.executable, "-m", "gradveil", "train", *options, *length, "--out", str(tmp_path / folder)]
 
