@@ -84,7 +84,7 @@ BAD_INPUT = [
     (["data", "folder:nowhere"], "nowhere"),
     (["train", "--dataset", "nosuch"], "unknown dataset"),
     (["train", "--model", "resnett20"], "did you mean 'resnet20'"),
-    (["train", "--policy", "50"], "0 to 49"),
+    (["train", "--defense", "50"], "0 to 49"),
     (["train", "--epochs", "0"], "epochs must be"),
     (["train", "--epochs", "many"], "many"),
     (["defenses", "prun:0.7"], "did you mean 'prune'"),
