@@ -56,8 +56,7 @@ class Participant:
 
     @cached_property
     def defense(self) -> Defense:
-        defense = self.plan.make_defense()
-        return defense.sampled(self.batch) if defense.poisson else defense
+        return self.plan.make_defense().sampled(self.batch)
 
     @property
     def batch(self) -> int:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from gradveil.defenses import Chain, Defense, DpSgd, TrainOnly
+from gradveil.defenses import Defense, DpSgd
+from gradveil.defenses.parts import parts
 from gradveil.federated.participant import Participant
 from gradveil.federated.plan import Plan
 
@@ -30,6 +31,4 @@ def delta_of(plan: Plan) -> float | None:
 
 
 def _private(defense: Defense) -> DpSgd | None:
-    members = defense.members if isinstance(defense, Chain) else (defense,)
-    plain = (member.inner if isinstance(member, TrainOnly) else member for member in members)
-    return next((member for member in plain if isinstance(member, DpSgd)), None)
+    return next((part for part in parts(defense) if isinstance(part, DpSgd)), None)

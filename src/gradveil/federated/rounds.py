@@ -199,7 +199,7 @@ def card_of(plan: Plan, dataset: Dataset, accuracy: float) -> ModelCard:
         seed=plan.seed,
         epochs=plan.rounds,
         accuracy=accuracy,
-        policy=None,
+        defense=plan.defense,
         gradveil=__version__,
     )
 

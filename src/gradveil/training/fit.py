@@ -69,7 +69,7 @@ def train(
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
     network = defense.network(untrained(model, dataset, seed=seed), seed=seed)
     classes = len(dataset.train.classes)
-    sampled = _sampled(defense, min(recipe.batch_size, len(dataset.train)))
+    sampled = defense.sampled(min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
     _claim(folder, dataset, model, recipe, defense, seed)
     card = ModelCard(
@@ -177,14 +177,6 @@ def _claim(folder: Path, dataset: Dataset, model: str, recipe: Recipe, defense: 
             )
     else:
         write_json(claim, settings)
-
-
-def _sampled(defense: Defense, expected: int) -> Defense:
-    """The defense for batches that have `expected` images on average, where it asks for such batches."""
-    if not getattr(defense, "poisson", False):
-        return defense
-    told: Defense = defense.sampled(expected)  # type: ignore[attr-defined]
-    return told
 
 
 def _tensorboard_logger(folder: Path) -> TensorBoardLogger:
