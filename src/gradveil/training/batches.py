@@ -28,7 +28,7 @@ def training_loader(
 ) -> DataLoader[tuple[Tensor, Tensor]]:
     """Shuffled, cropped, flipped and defended batches; Lightning tells the sampler the epoch."""
     defense = defense or NoDefense()
-    kind = PoissonBatches if getattr(defense, "poisson", False) else ShuffledBatches
+    kind = PoissonBatches if defense.poisson else ShuffledBatches
     return DataLoader(
         AugmentedImages(images, seed, defense),
         sampler=kind(len(images), batch_size, seed),
