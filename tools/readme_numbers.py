@@ -196,8 +196,8 @@ def precode(record: dict[str, Any]) -> str:
         f"\n{record['dataset']}, short trainings ({settings}): accuracy on {record['test_images']} test images, its standard "
         "error over seeds where there are several and else over test images. Attacks are on the untrained network, on "
         f"{len(record['images'])} images: PSNR to the original in dB with the standard deviation between images, in brackets the "
-        "mean gain over a guess of one colour; attacks that diverged are counted in, and say nothing for the defense. One rate was "
-        "set per network, by test accuracy without PRECODE and with k=256, beta=0.001: other settings may want another."
+        "mean gain over a guess of one colour; attacks that diverged are counted in, and say nothing for the defense. One rate "
+        "was set per network, by test accuracy without PRECODE and with k=256, beta=0.001: other settings may want another."
     )
     return "\n".join(lines) + "\n"
 
