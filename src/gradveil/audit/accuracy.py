@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from gradveil.audit.proportions import newcombe
-from gradveil.audit.spread import spread, t_factor
+from gradveil.audit.spread import spread_of, t_factor
 from gradveil.errors import GradveilError
 from gradveil.scenario import UNDEFENDED
 
@@ -70,7 +70,7 @@ def accuracy_loss(accuracies: Sequence[Accuracy], defense: str) -> AccuracyLoss 
     common = sorted(bare.keys() & defended.keys())
     if len(common) > 1:
         bare, defended = {seed: bare[seed] for seed in common}, {seed: defended[seed] for seed in common}
-        differences = spread([bare[seed].accuracy - defended[seed].accuracy for seed in common])
+        differences = spread_of([bare[seed].accuracy - defended[seed].accuracy for seed in common])
         assert differences.low is not None
         assert differences.high is not None
         return _made(defense, bare, defended, differences.low, differences.high, "seeds")

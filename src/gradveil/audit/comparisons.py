@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradveil.audit.findings import Findings, worst_cases
-from gradveil.audit.spread import Spread, spread
+from gradveil.audit.spread import Spread, spread_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def saved(bare: Findings, defended: Findings) -> Comparison | None:
     common = sorted(there.keys() & here.keys())
     if not common:
         return None
-    difference = spread([there[index] - here[index] for index in common])
+    difference = spread_of([there[index] - here[index] for index in common])
     if difference.below_zero:
         text = f"More leaks than without it: {_turned(difference)}."
     elif difference.above_zero:
@@ -54,7 +54,7 @@ def against_controls(defended: Findings, controls: Sequence[Findings]) -> Compar
         return None
     means = [sum(gains[index] for index in common) / len(common) for gains in drawn]
     own = sum(here[index] for index in common) / len(common)
-    difference = spread([sum(gains[index] for gains in drawn) / len(drawn) - here[index] for index in common])
+    difference = spread_of([sum(gains[index] for gains in drawn) / len(drawn) - here[index] for index in common])
     who = "one random policy" if len(drawn) == 1 else f"{len(drawn)} random policies"
     if difference.above_zero:
         text = f"Better than {who}: {difference.words()} less leaks than from them on average."

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gradveil.audit.identification import Identification, identification, most_telling
-from gradveil.audit.spread import Spread, spread
+from gradveil.audit.spread import Spread, spread_of
 from gradveil.audit.success import Success, success
 from gradveil.records import Record
 from gradveil.scenario import UNDEFENDED
@@ -95,7 +95,7 @@ class Findings:
         return self.dataset, self.model, self.stage
 
 
-def findings(records: Sequence[Record], eps: Sequence[float]) -> list[Findings]:
+def findings_of(records: Sequence[Record], eps: Sequence[float]) -> list[Findings]:
     """The findings of every (dataset, model, stage, defense), early stages first and the undefended before the defended."""
     cells: dict[tuple[str, str, str, str], list[Record]] = {}
     for record in records:
@@ -194,10 +194,10 @@ def _highest(attacks: Sequence[AttackFindings]) -> dict[int, list[tuple[float, f
 
 def _spreads(images: Sequence[ImageFigures]) -> Spreads:
     return Spreads(
-        gain=spread([one.gain for one in images]),
-        psnr=spread([one.psnr for one in images]),
-        psnr_transformed=spread([one.psnr_transformed for one in images]),
-        psnr_original=spread([one.psnr_original for one in images]),
-        ssim_transformed=spread([one.ssim_transformed for one in images]),
-        ssim_original=spread([one.ssim_original for one in images]),
+        gain=spread_of([one.gain for one in images]),
+        psnr=spread_of([one.psnr for one in images]),
+        psnr_transformed=spread_of([one.psnr_transformed for one in images]),
+        psnr_original=spread_of([one.psnr_original for one in images]),
+        ssim_transformed=spread_of([one.ssim_transformed for one in images]),
+        ssim_original=spread_of([one.ssim_original for one in images]),
     )

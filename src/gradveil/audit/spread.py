@@ -45,7 +45,7 @@ class Spread:
         return f"{self.mean:.1f} {unit} (95% interval {self.low:.1f} to {self.high:.1f}, n={self.n})"
 
 
-def spread(values: Sequence[float]) -> Spread:
+def spread_of(values: Sequence[float]) -> Spread:
     """The spread of at least one finite number.
 
     mean ± t(0.975, n - 1) sd / sqrt(n): exact for normal values, and for a few heavy-tailed ones a little too narrow.

@@ -54,7 +54,7 @@ class Verdict:
     doubts: tuple[str, ...]
 
 
-def verdicts(found: Sequence[Findings], controls: Collection[str] = ()) -> list[Verdict]:
+def verdicts_on(found: Sequence[Findings], controls: Collection[str] = ()) -> list[Verdict]:
     """A verdict on every finding; `controls` are the defenses that are random policies.
 
     - leaks: the worst case over attacks, averaged over images, is clearly above the null (lower end of its 95% interval above
