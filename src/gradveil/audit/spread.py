@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import stats
@@ -54,9 +55,8 @@ def spread_of(values: Sequence[float]) -> Spread:
     if array.size == 0 or not np.isfinite(array).all():
         raise GradveilError(f"a spread takes at least one value and finite ones only, got {array.size} values")
     n, mean = array.size, float(array.mean())
-    quantiles = {
-        f"{share:g}": float(value) for share, value in zip(QUANTILES, np.quantile(array, QUANTILES), strict=True)
-    }
+    places = np.interp(np.asarray(QUANTILES) * (n - 1), np.arange(n), np.sort(array)).tolist()
+    quantiles = {f"{share:g}": value for share, value in zip(QUANTILES, places, strict=True)}
     if n == 1:
         return Spread(1, mean, None, None, None, None, quantiles)
     sd = float(array.std(ddof=1))
@@ -64,6 +64,7 @@ def spread_of(values: Sequence[float]) -> Spread:
     return Spread(n, mean, sd, sd / math.sqrt(n), mean - half, mean + half, quantiles)
 
 
+@cache
 def t_factor(freedom: float) -> float:
     """How many standard errors the interval reaches to either side."""
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))

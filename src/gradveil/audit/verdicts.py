@@ -101,7 +101,7 @@ def doubts(found: Findings, bare: Findings, gone: Comparison | None) -> list[str
     if found.n < LEAST_IMAGES:
         said.append(f"{found.n} images are too few, {LEAST_IMAGES} would do")
     if gain.high is None or gain.high > 0:
-        said.append(f"the mean gain could still be above that of one colour: {gain.words()}")
+        said.append("the mean could still be above that of one colour")
     if found.worst[0].gain >= STANDS_OUT:
         said.append(f"image {found.worst[0].index} alone leaks {found.worst[0].gain:.1f} dB over one colour")
     if gone is None or not gone.difference.above_zero or gone.difference.n < LEAST_IMAGES:
@@ -148,9 +148,13 @@ def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: 
     gain = found.spreads.gain
     lost = f" {found.diverged_runs} of {found.runs} runs diverged and count as failed." if found.diverged_runs else ""
     if leaking := signs(found):
-        return LEAKS, f"Leaks: {'; '.join(leaking)}.{lost}"
+        mean = "" if gain.above_zero else f"; on average {_over_one_colour(found)}"
+        return LEAKS, f"Leaks: {'; '.join(leaking)}{mean}.{lost}"
     if bare is None:
-        return CANNOT_TELL, f"Cannot tell: no undefended attack was run here; with the defense {gain.words()}.{lost}"
+        return (
+            CANNOT_TELL,
+            f"Cannot tell: no undefended attack was run here; with the defense {_over_one_colour(found)}.{lost}",
+        )
     if working is None:
         return CANNOT_TELL, f"Cannot tell: a single image says nothing of the others; it gains {gain.words()}.{lost}"
     if not working:
@@ -160,7 +164,7 @@ def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: 
             f"Nothing to protect from: even without a defense {_attacks(bare)} gain {there} over one colour.{lost}",
         )
     if kept:
-        return CANNOT_TELL, f"Cannot tell: {'; '.join(kept)}.{lost}"
+        return CANNOT_TELL, f"Cannot tell from {_over_one_colour(found)}: {'; '.join(kept)}.{lost}"
     bound = f"; {found.success[0].text}" if found.success else ""
     knowing = any(attack.attacker != "plain" for attack in found.attacks)
     unknown = "" if knowing else " No attacker who knows the defense was tried."
@@ -168,6 +172,11 @@ def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: 
         f"Protects against the {_attacks(found)} tried: the worst case stays below a guess of one colour, "
         f"{gain.words()}{_sd(gain)}{bound}.{unknown}{lost}"
     )
+
+
+def _over_one_colour(found: Findings) -> str:
+    gain = found.spreads.gain
+    return f"{gain.words()} over one colour{_sd(gain)}"
 
 
 def _attacks(found: Findings) -> str:
