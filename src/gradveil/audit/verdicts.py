@@ -6,6 +6,7 @@ from typing import Literal
 
 from gradveil.audit.comparisons import Comparison, against_controls, saved
 from gradveil.audit.findings import Findings
+from gradveil.audit.proportions import Proportion, percent, proportion
 from gradveil.audit.spread import Spread
 from gradveil.scenario import UNDEFENDED
 
@@ -35,7 +36,8 @@ class Verdict:
     """What can be said of one defense at one stage, in one or two sentences, and what it rests on.
 
     `undefended_works` is None where no undefended attack, or only one image, says so. `saved` is undefended minus defended gain,
-    `control` the comparison with random policies, both paired by image. `doubts` are what keeps it from "protects".
+    `control` the comparison with random policies, both paired by image. `standing_out` are the images with a gain of 3 dB or
+    more, with an exact bound on their share that needs no bell curve. `doubts` are what keeps it from "protects".
     """
 
     dataset: str
@@ -51,6 +53,7 @@ class Verdict:
     undefended_works: bool | None
     saved: Comparison | None
     control: Comparison | None
+    standing_out: Proportion
     doubts: tuple[str, ...]
 
 
@@ -140,6 +143,7 @@ def _verdict(found: Findings, bare: Findings | None, random: Sequence[Findings])
         undefended_works=working,
         saved=gone,
         control=control,
+        standing_out=_standing_out(found),
         doubts=tuple(kept),
     )
 
@@ -165,13 +169,18 @@ def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: 
         )
     if kept:
         return CANNOT_TELL, f"Cannot tell from {_over_one_colour(found)}: {'; '.join(kept)}.{lost}"
+    room = f"none gains {STANDS_OUT:g} dB, at 95% confidence fewer than {percent(_standing_out(found).upper)} do"
     bound = f"; {found.success[0].text}" if found.success else ""
     knowing = any(attack.attacker != "plain" for attack in found.attacks)
     unknown = "" if knowing else " No attacker who knows the defense was tried."
     return PROTECTS, (
         f"Protects against the {_attacks(found)} tried: the worst case stays below a guess of one colour, "
-        f"{gain.words()}{_sd(gain)}{bound}.{unknown}{lost}"
+        f"{gain.words()}{_sd(gain)}; {room}{bound}.{unknown}{lost}"
     )
+
+
+def _standing_out(found: Findings) -> Proportion:
+    return proportion(sum(one.gain >= STANDS_OUT for one in found.images), found.n)
 
 
 def _over_one_colour(found: Findings) -> str:
