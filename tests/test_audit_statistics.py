@@ -445,13 +445,13 @@ RULES: list[tuple[str, list[float], list[float], Level, str]] = [
     ("undefended leaks, defended fails", around(4), around(-2), PROTECTS, "stays below a guess of one colour"),
     ("both leak", around(4), around(1.5), LEAKS, "takes away 2.5 dB"),
     ("leaks more than undefended", around(4), around(6), LEAKS, "More leaks than without it: 2.0 dB more leaks"),
-    ("both fail", around(-1), around(-3), FAILED, "even without a defense"),
-    ("undefended not clear", around(0.2, 2), around(-3), FAILED, "even without a defense"),
+    ("both fail", around(-1), around(-3), FAILED, "failed even without defense"),
+    ("undefended not clear", around(0.2, 2), around(-3), FAILED, "failed even without defense"),
     ("only the defended leaks", around(-1), around(2), LEAKS, "beats a guess"),
     ("could be above the null", around(4), around(-0.2), CANNOT_TELL, "could still be above"),
     ("one image stands out", around(4), [*around(-3, n=15), 3.5], CANNOT_TELL, "image 15 alone leaks 3.5 dB"),
     ("one image reaches eps", around(4), [*around(-6, n=15), 8.5], LEAKS, "1 image of 16 reached 20 dB"),
-    ("too few images", around(4, n=6), around(-4, n=6), CANNOT_TELL, "6 images are too few"),
+    ("too few images", around(4, n=6), around(-4, n=6), CANNOT_TELL, "image: 6 images are too few, 8 would do."),
     ("a single image", [4.0], [-4.0], CANNOT_TELL, "a single image"),
     ("a single image reaches eps", [14.0], [14.0], LEAKS, "reached 20 dB"),
 ]
@@ -482,6 +482,7 @@ def test_an_undefended_attack_that_is_hardly_better_proves_no_defense() -> None:
     verdict = judged([*bare, *attacked(POLICY, around(-4))])["3-1-7"]
     assert verdict.undefended_works
     assert verdict.level == CANNOT_TELL
+    assert verdict.doubts == ("the undefended attack is not clearly better on the same images",)
 
 
 def test_what_protects_says_how_many_images_could_still_leak() -> None:
@@ -520,7 +521,7 @@ def test_what_was_not_run_to_its_end_protects_nobody() -> None:
     assert (untried.level, untried.doubts) == (CANNOT_TELL, ("dlg was tried without the defense only",))
     elsewhere = [record(POLICY, 10 + index, gain) for index, gain in enumerate(around(-4))]
     assert judged([*bare, *elsewhere])["3-1-7"].doubts == (
-        "the undefended attack is not clearly better on the same images",
+        "too few of the images were attacked without the defense as well",
     )
     half = attacked(replace(POLICY, attacker="adaptive"), around(-4))[:7]
     assert "9 runs are missing" in judged([*bare, *attacked(POLICY, around(-4)), *half])["3-1-7"].text

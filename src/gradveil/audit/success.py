@@ -57,7 +57,8 @@ def statement(found: Success, loss: AccuracyLoss | None, *, defense: str, model:
 
 def _words(reached: Proportion, eps: float, by_null: int) -> str:
     if reached.count == reached.n:
-        said = f"all {reached.n} images reached {eps:g} dB; no share below 100% can be claimed"
+        everybody = "the only image" if reached.n == 1 else f"all {reached.n} images"
+        said = f"{everybody} reached {eps:g} dB; no share below 100% can be claimed"
     else:
         how_many = "no image" if reached.count == 0 else f"{reached.count} image{'s' if reached.count > 1 else ''}"
         bound = f"fewer than {percent(reached.upper)} do"

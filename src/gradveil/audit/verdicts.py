@@ -107,7 +107,9 @@ def doubts(found: Findings, bare: Findings, gone: Comparison | None) -> list[str
         said.append("the mean could still be above that of one colour")
     if found.worst[0].gain >= STANDS_OUT:
         said.append(f"image {found.worst[0].index} alone leaks {found.worst[0].gain:.1f} dB over one colour")
-    if gone is None or not gone.difference.above_zero or gone.difference.n < LEAST_IMAGES:
+    if gone is None or gone.difference.n < min(LEAST_IMAGES, found.n):
+        said.append("too few of the images were attacked without the defense as well")
+    elif not gone.difference.above_zero:
         said.append("the undefended attack is not clearly better on the same images")
     if found.diverged > MOST_DIVERGED * found.n:
         said.append(f"every run diverged for {found.diverged} of {found.n} images")
@@ -162,11 +164,9 @@ def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: 
     if working is None:
         return CANNOT_TELL, f"Cannot tell: a single image says nothing of the others; it gains {gain.words()}.{lost}"
     if not working:
-        there = bare.spreads.gain.words()
-        return (
-            FAILED,
-            f"Nothing to protect from: even without a defense {_attacks(bare)} gain {there} over one colour.{lost}",
-        )
+        there = f"the worst case over {_attacks(bare)} is {_over_one_colour(bare)}"
+        here = "" if found.defense == UNDEFENDED else f"; with it {gain.words()}, which shows nothing"
+        return FAILED, f"Attack failed even without defense: {there}{here}.{lost}"
     if kept:
         return CANNOT_TELL, f"Cannot tell from {_over_one_colour(found)}: {'; '.join(kept)}.{lost}"
     room = f"none gains {STANDS_OUT:g} dB, at 95% confidence fewer than {percent(_standing_out(found).upper)} do"
