@@ -85,6 +85,17 @@ def _wilson(share: float, n: int, confidence: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def rounded_up(value: float) -> float:
+    """To the next tenth of a percent, so that what is said is not more than what holds."""
+    thousandths = int(value * 1000)
+    return (thousandths + (value * 1000 - thousandths > 1e-9)) / 1000
+
+
+def percent(bound: float) -> str:
+    """An upper bound as `9.0%`."""
+    return f"{100 * rounded_up(bound):.1f}%"
+
+
 def _checked(count: int, n: int, confidence: float) -> float:
     if n < 1 or not 0 <= count <= n:
         raise GradveilError(

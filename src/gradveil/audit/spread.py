@@ -49,7 +49,8 @@ class Spread:
 def spread_of(values: Sequence[float]) -> Spread:
     """The spread of at least one finite number.
 
-    mean ± t(0.975, n - 1) sd / sqrt(n): exact for normal values, and for a few heavy-tailed ones a little too narrow.
+    mean ± t(0.975, n - 1) sd / sqrt(n): exact for normal values. Where few values have a long tail to the right the upper end is
+    too low too often (exponential values: 10% instead of 2.5% of the time at n = 8, 6% at n = 32): nothing rests on it alone.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0 or not np.isfinite(array).all():
