@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -24,6 +24,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.flower_messages import Question, answer
 from gradveil.federated.flower_nodes import NUMBER, Nodes
+from gradveil.federated.flower_simulation import FAILED, LOGGED
 from gradveil.federated.participant import Participant, network_of, participants_of
 from gradveil.federated.plan import Plan
 from gradveil.federated.rounds import Federated, federate
@@ -102,12 +103,12 @@ def participating(data_dir: Path | None = None) -> ClientApp:
     """Participants whose images are in `data_dir`, unless their node says where else."""
     app = ClientApp()
 
-    @app.query()  # type: ignore[untyped-decorator]
+    @app.query()
     def who(message: Message, context: Context) -> Message:
         facts = ConfigRecord({NUMBER: _number(context)})
         return Message(RecordDict({"facts": facts}), reply_to=message)
 
-    @app.train()  # type: ignore[untyped-decorator]
+    @app.train()
     def contribute(message: Message, context: Context) -> Message:
         question = Question.from_records(message.content)
         told = context.node_config.get(DATA_DIR)
@@ -149,7 +150,7 @@ client_app = participating()
 server_app = ServerApp()
 
 
-@server_app.main()  # type: ignore[untyped-decorator]
+@server_app.main()
 def serve(grid: Grid, context: Context) -> None:
     """Train as the run configuration says; what is logged goes to Flower's log of the run."""
     _log_to(sys.stdout)
@@ -157,18 +158,18 @@ def serve(grid: Grid, context: Context) -> None:
     try:
         result = run.serve(Nodes(grid, run.plan, run.timeout))
     except GradveilError as error:
-        logging.getLogger(__name__).error("failed: %s", error)
+        logging.getLogger(__name__).error("%s%s", FAILED, error)
         raise
     last = result.history[-1]
     logging.getLogger(__name__).info("test accuracy %.2f%% after %d rounds", 100 * last.accuracy, last.round)
 
 
-def _log_to(stream: object) -> None:
+def _log_to(stream: TextIO) -> None:
     """This process belongs to the run: show what gradveil logs."""
     root = logging.getLogger("gradveil")
     if not root.handlers:
-        handler = logging.StreamHandler(stream)  # type: ignore[type-var]
-        handler.setFormatter(logging.Formatter("gradveil: %(message)s"))
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(logging.Formatter(f"{LOGGED}%(message)s"))
         root.addHandler(handler)
         root.setLevel(logging.INFO)
         root.propagate = False

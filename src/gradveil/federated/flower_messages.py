@@ -71,7 +71,8 @@ def _fitting(records: RecordDict, part: str, expected: Mapping[str, Tensor]) -> 
     for name, like in expected.items():
         if found[name].shape != like.shape or found[name].dtype != like.dtype:
             raise GradveilError(
-                f"{part}: {name} is {found[name].dtype} {tuple(found[name].shape)}, the model has {like.dtype} {tuple(like.shape)}"
+                f"{part}: {name} is {found[name].dtype} {tuple(found[name].shape)}, "
+                f"the model has {like.dtype} {tuple(like.shape)}"
             )
         if not bool(torch.isfinite(found[name]).all()):
             raise GradveilError(f"{part}: {name} is not finite")

@@ -113,7 +113,7 @@ class Nodes:
         number = content.config_records.get("facts", ConfigRecord()).get(NUMBER)
         if type(number) is not int or not 0 <= number < self.plan.participants:
             raise GradveilError(
-                f"its {NUMBER} is {number!r}, for {self.plan.participants} participants 0 to {self.plan.participants - 1} would do"
+                f"its {NUMBER} is {number!r}; {self.plan.participants} participants have 0 to {self.plan.participants - 1}"
             )
         if number in self.places:
             logger.warning("participant %d is node %d from now on", number, node)

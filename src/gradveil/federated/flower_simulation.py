@@ -26,6 +26,8 @@ QUIET = {
     # Ray warns of a change of its own unless it is told to make it now.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+# How gradveil's own lines begin in Flower's log of a run, and how the one begins that says why it failed.
+LOGGED, FAILED = "gradveil: ", "failed: "
 
 
 def check_flower(*, ray: bool) -> None:
@@ -52,7 +54,7 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
 
         server = ServerApp()
 
-        @server.main()  # type: ignore[untyped-decorator]
+        @server.main()
         def serve(grid: "Grid", context: "Context") -> None:
             results.append(run.serve(Nodes(grid, run.plan, run.timeout, stopped), progress=progress))
 
