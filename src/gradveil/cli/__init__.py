@@ -6,7 +6,7 @@ from typing import Annotated
 import click
 import typer
 
-from gradveil.cli import attack, data, demo, invert, operations, policies, report, score, search, train
+from gradveil.cli import attack, data, demo, federate, invert, operations, policies, report, score, search, train
 from gradveil.errors import GradveilError
 from gradveil.version import __version__
 
@@ -38,6 +38,8 @@ app.add_typer(policies.policies, name="policies")
 app.command()(policies.apply)
 app.command()(attack.attack)
 app.command()(invert.invert)
+app.command()(federate.federate)
+app.command()(federate.curious)
 app.command()(report.report)
 
 

@@ -1,0 +1,78 @@
+"""Accuracy and leakage per round, from one run."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from gradveil.errors import GradveilError
+from gradveil.federated.recordings import Recording
+from gradveil.federated.rounds import Row
+from gradveil.files import writing
+from gradveil.records import Record
+
+LARGEST_HISTORY = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What attacks in one round got: gain over the null in dB over the `images` behind sums of `participants`.
+
+    To what was shared, or to the original where the attacker knows the defense. `gain_sd` is None for a single image.
+    """
+
+    round: int
+    participants: int
+    images: int
+    gain: float
+    gain_sd: float | None
+    gain_worst: float
+    psnr: float
+    label_accuracy: float
+
+
+def leaks_of(attacked: Iterable[tuple[Recording, Sequence[Record]]]) -> list[Leak]:
+    """One leak per round and size of sum, over everybody who was attacked there."""
+    groups: dict[tuple[int, int], list[Record]] = {}
+    for recording, records in attacked:
+        groups.setdefault((recording.round, len(recording.participants)), []).extend(records)
+    return [_leak(*place, records) for place, records in sorted(groups.items()) if records]
+
+
+def _leak(number: int, participants: int, records: Sequence[Record]) -> Leak:
+    gains = [record.leaked for record in records]
+    return Leak(
+        round=number,
+        participants=participants,
+        images=len(records),
+        gain=fmean(gains),
+        gain_sd=stdev(gains) if len(gains) > 1 else None,
+        gain_worst=max(gains),
+        psnr=fmean(record.psnr_leaked for record in records),
+        label_accuracy=fmean(record.label_accuracy for record in records),
+    )
+
+
+def write_leaks(path: Path, leaks: Sequence[Leak]) -> None:
+    """One row per recording, as CSV."""
+    with writing(path) as temporary, temporary.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(asdict(leaks[0])))
+        table.writeheader()
+        table.writerows(asdict(leak) for leak in leaks)
+
+
+def read_history(folder: Path) -> list[Row]:
+    """How accuracy went, from the `history.csv` of a run folder; nothing where there is none."""
+    path = folder / "history.csv"
+    if not path.is_file():
+        return []
+    try:
+        if path.stat().st_size > LARGEST_HISTORY:
+            raise ValueError("too large")
+        with path.open(newline="", encoding="utf-8") as file:
+            return [
+                Row(int(row["round"]), float(row["accuracy"]), int(row["test_images"])) for row in csv.DictReader(file)
+            ]
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise GradveilError(f"{path}: not a history of rounds ({error})") from error

@@ -1,0 +1,121 @@
+"""Attack recordings while they appear: in a process of its own that gives way to the training."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from gradveil.errors import GradveilError
+from gradveil.federated.curious import attack_recording
+from gradveil.federated.plan import Plan
+from gradveil.federated.recordings import Recording, read_recording, recordings_in
+from gradveil.files import write_json
+from gradveil.progress import Advance, ignore
+from gradveil.records import Record
+from gradveil.scenario import Scenario
+from gradveil.types import Dataset
+
+# The images a plan speaks of.
+Load = Callable[[Plan], Dataset]
+
+POLITE = 19
+LARGEST_SETTINGS = 64 * 2**10
+SECONDS_BETWEEN_LOOKS = 0.5
+
+
+def write_how(folder: Path, how: Scenario) -> None:
+    """Say in the run folder how its recordings are attacked."""
+    write_json(folder / "curious.json", asdict(how))
+
+
+def read_how(folder: Path) -> Scenario | None:
+    """What `write_how` wrote, or None."""
+    path = folder / "curious.json"
+    if not path.is_file():
+        return None
+    try:
+        if path.stat().st_size > LARGEST_SETTINGS:
+            raise ValueError("too large")
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(raw, dict) or set(raw) != {field.name for field in fields(Scenario)}:
+            raise ValueError("its fields are not those of a scenario")
+        return Scenario(**raw)
+    except (ValueError, TypeError, GradveilError) as error:
+        raise GradveilError(f"{path}: not the settings of an attack ({error})") from error
+
+
+def attack_all(
+    folder: Path, how: Scenario, load: Load, *, advance: Advance = ignore
+) -> Iterator[tuple[Recording, list[Record]]]:
+    """Attack every recording of the folder, earliest first."""
+    for path in recordings_in(folder):
+        recording = read_recording(path)
+        yield recording, attack_recording(recording, how, load(recording.plan), folder, advance=advance)
+
+
+def follow(folder: Path, how: Scenario, load: Load) -> Iterator[Path]:
+    """Attack recordings as they appear, until a line on standard input has said that all are there; its end stops at once."""
+    os.nice(POLITE)
+    done: set[Path] = set()
+    complete = False
+    while True:
+        waiting = [path for path in recordings_in(folder) if path not in done]
+        if not complete and select.select([sys.stdin], [], [], 0 if waiting else SECONDS_BETWEEN_LOOKS)[0]:
+            if not sys.stdin.readline():
+                return
+            complete = True
+            continue
+        if waiting:
+            recording = read_recording(waiting[0])
+            attack_recording(recording, how, load(recording.plan), folder)
+            done.add(waiting[0])
+            yield waiting[0]
+        elif complete:
+            return
+
+
+class Watcher:
+    """The process that follows a run folder."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+
+    def finish(self, recordings: int, advance: Advance) -> None:
+        """Nothing more will be recorded: wait until all of `recordings` are attacked."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write("all\n")
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already; why is said below
+        for _ in self.process.stdout:
+            advance(1)
+        if self.process.wait() != 0:
+            raise GradveilError("the curious server's process failed; see curious.log in the run folder")
+
+
+@contextmanager
+def watching(folder: Path, *, data_dir: Path | None) -> Iterator[Watcher]:
+    """Attack what is recorded in `folder` beside whatever the block does, at the lowest priority and on one thread."""
+    command = [sys.executable, "-m", "gradveil", "curious", str(folder), "--follow"]
+    command += [] if data_dir is None else ["--data-dir", str(data_dir)]
+    with (folder / "curious.log").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        try:
+            yield Watcher(process)
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,82 @@
+"""Accuracy and leakage, round by round."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from gradveil.errors import GradveilError
+from gradveil.federated.rounds import Row
+from gradveil.federated.summary import Leak
+from gradveil.plots.board import BLUE, DASHES, INK, QUIET, SERIES, SMALL, drawing, head, images, seat
+
+
+def plot_rounds(path: Path, title: str, history: Sequence[Row], leaks: Sequence[Leak]) -> None:
+    """Above: the attack's gain over the null in the recorded rounds, one line per size of sum; below: accuracy."""
+    if not history and not leaks:
+        raise GradveilError("a plot of rounds needs accuracies or leaks, got neither")
+    with drawing(path, 6.2 if leaks else 4.0) as figure:
+        lower = figure.add_subplot()
+        accuracies = np.array([row.accuracy for row in history])
+        errors = np.array([row.accuracy_se for row in history])
+        lower.errorbar(
+            [row.round for row in history],
+            accuracies,
+            yerr=errors,
+            color=BLUE,
+            linewidth=1.6,
+            elinewidth=0.8,
+            capsize=0,
+        )
+        lower.set(xlabel="rounds done", ylabel="test accuracy")
+        lower.set_ylim(0, 1)
+        lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
+        lower.xaxis.set_major_locator(MaxNLocator(integer=True))
+        tests = f"Accuracy ± standard error, n = {history[0].test_images:,} test images." if history else ""
+        if not leaks:
+            seat(lower, top=head(figure, title, tests) + 0.15, bottom=0.55)
+            return
+        upper = figure.add_subplot()
+        _leaks(upper, leaks, max([row.round for row in history] + [leak.round for leak in leaks]))
+        upper.set_xlim(lower.get_xlim())
+        said = "Gain: PSNR of the attack over the best single colour, mean ± standard deviation over images"
+        top = head(
+            figure,
+            title,
+            f"{said}, {images({leak.images for leak in leaks})} per dot; at 0 or below the attack failed.",
+            tests,
+        )
+        seat(upper, top=top + 0.35, bottom=3.0)
+        seat(lower, top=6.2 - 2.6, bottom=0.55)
+        left = max(axes.get_position().x0 for axes in (upper, lower))
+        for axes in (upper, lower):
+            box = axes.get_position()
+            axes.set_position((left, box.y0, box.x1 - left, box.height))
+
+
+def _leaks(axes: Axes, leaks: Sequence[Leak], rounds: int) -> None:
+    sizes = sorted({leak.participants for leak in leaks})
+    beside = 0.008 * rounds
+    for number, size in enumerate(sizes):
+        chosen = [leak for leak in leaks if leak.participants == size]
+        axes.errorbar(
+            # Beside each other, so that no bar hides another.
+            [leak.round + (number - (len(sizes) - 1) / 2) * beside for leak in chosen],
+            [leak.gain for leak in chosen],
+            yerr=[leak.gain_sd or 0.0 for leak in chosen],
+            color=SERIES[(number + 1) % len(SERIES)],
+            linestyle=DASHES[number % len(DASHES)],
+            marker="o",
+            markersize=4,
+            linewidth=1.4,
+            elinewidth=0.8,
+            label="one participant's update" if size == 1 else f"mean of {size} participants",
+        )
+    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.annotate("the null: one colour", (1, 0), (-4, -3), xycoords=("axes fraction", "data"), textcoords="offset points",
+                  ha="right", va="top", size=SMALL, color=QUIET)  # fmt: skip
+    axes.set_ylabel("gain of the attack, dB")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 0.99), ncols=3, borderaxespad=0)
