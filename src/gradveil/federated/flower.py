@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -52,6 +52,10 @@ class FlowerRun:
         for what, seconds in (("an update", self.timeout), ("participants", self.patience)):
             if not 0 < seconds <= 86_400:
                 raise GradveilError(f"waiting for {what}: above 0 and up to 86400 seconds would do, got {seconds:g}")
+
+    def watched(self, curiosity: Curiosity | None) -> "FlowerRun":
+        """The same with a curious server, or without."""
+        return replace(self, curiosity=curiosity)
 
     def to_config(self) -> dict[str, str | int | float]:
         """As Flower's run configuration."""
@@ -139,11 +143,13 @@ def _number(context: Context) -> int:
     return number
 
 
-def _curiosity(raw: Mapping[str, object]) -> Curiosity:
-    rounds, participant, sums = raw["rounds"], raw["participant"], raw["sums"]
-    if not isinstance(rounds, list) or not isinstance(sums, list) or not isinstance(participant, int):
-        raise ValueError("curiosity has rounds, a participant and sums")
-    return Curiosity(tuple(map(int, rounds)), participant, tuple(map(int, sums)))
+def _curiosity(raw: dict[str, list[int] | int]) -> Curiosity:
+    if set(raw) != {field.name for field in fields(Curiosity)}:
+        raise ValueError("curiosity with fields that this version does not have")
+    made = Curiosity(**{name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()})  # type: ignore[arg-type]
+    if not all(type(number) is int for number in (*made.rounds, made.participant, *made.sums, made.victims)):
+        raise ValueError("curiosity with other than whole numbers")
+    return made
 
 
 client_app = participating()

@@ -4,7 +4,7 @@ import importlib.util
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,12 @@ def check_flower(*, ray: bool) -> None:
             raise GradveilError(f"the flower engine needs {name}: pip install 'gradveil[{extra}]'")
 
 
+def quiet() -> None:
+    """Keep Flower and Ray, once they are imported, from telling anybody about it; what the user has set stays."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+
+
 def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent) -> "Federated":
     """Train as `run` says with `workers` processes of one thread each; the result does not depend on their number.
 
@@ -45,7 +51,8 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
     check_flower(ray=True)
     results: list[Federated] = []
     stopped = threading.Event()
-    with _environment(QUIET), _hushed("flwr"):
+    with _environment(), _hushed("flwr"):
+        quiet()
         from flwr.serverapp import ServerApp
         from flwr.simulation import run_simulation
 
@@ -83,11 +90,9 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
 
 
 @contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables where they are not set, and afterwards everything as it was: Flower changes PYTHONPATH."""
+def _environment() -> Iterator[None]:
+    """Environment variables are afterwards what they were: Flower changes PYTHONPATH."""
     before = dict(os.environ)
-    for name, value in settings.items():
-        os.environ.setdefault(name, value)
     try:
         yield
     finally:
