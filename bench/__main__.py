@@ -8,11 +8,18 @@ from typing import Any
 
 import torch
 
-from bench import attacks, scoring, searching, training, transforms
+from bench import attacks, engine, scoring, searching, training, transforms
 from gradveil.files import write_json
 from gradveil.version import __version__
 
-PARTS = {"searching": searching, "scoring": scoring, "transforms": transforms, "training": training, "attacks": attacks}
+PARTS = {
+    "searching": searching,
+    "scoring": scoring,
+    "transforms": transforms,
+    "training": training,
+    "attacks": attacks,
+    "engine": engine,
+}
 RESULT = Path("runs/bench.json")
 
 chosen = sys.argv[1:] or list(PARTS)

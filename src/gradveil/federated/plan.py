@@ -79,7 +79,7 @@ class Plan:
         return self.lr * self._drop(number)
 
     def _drop(self, number: int) -> float:
-        return float(0.1 ** sum(number >= round(self.rounds * part / 8) for part in (3, 5, 7)))
+        return float(0.1 ** sum(number >= max(1, round(self.rounds * part / 8)) for part in (3, 5, 7)))
 
     def chosen(self, number: int) -> list[int]:
         """The participants of round `number`."""

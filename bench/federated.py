@@ -1,0 +1,89 @@
+"""Ten participants against central training with as many steps, and what a curious server sees (`python -m bench.federated`).
+
+Half an hour on a core; goes on where it was killed, leaves `runs/federated.json`.
+"""
+
+import math
+import statistics
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from gradveil.datasets import load
+from gradveil.federated import Plan, federate
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.summary import leaks_of
+from gradveil.federated.watch import attack_all
+from gradveil.files import write_json
+from gradveil.parallel import one_thread
+from gradveil.progress import bar
+from gradveil.scenario import Scenario
+from gradveil.training import Recipe, train
+
+DATASET, MODEL, EPOCHS, SEEDS = "fashion-mnist-tenth", "convnet-16", 12, (0, 1, 2)
+# 130 images a step on both sides.
+BATCH, PARTICIPANTS = 130, 10
+HYBRID = "3-1-7+43-18-18"
+LOOKS = (0, 1, 5, 10, 20, 50)
+FOLDER, RESULT = Path("runs/federated"), Path("runs/federated.json")
+
+
+def run() -> dict[str, object]:
+    """Train and attack what is missing below `FOLDER`, and write `RESULT`."""
+    dataset = load(DATASET)
+    steps = EPOCHS * math.ceil(len(dataset.train) / BATCH)
+    rows = []
+    for partition in ("iid", "dirichlet:0.5", "classes:2"):
+        accuracies: dict[str, list[float]] = {"central": [], "federated": []}
+        for seed in SEEDS:
+            recipe = Recipe(epochs=EPOCHS, batch_size=BATCH)
+            central = train(dataset, MODEL, FOLDER / f"central-{seed}", recipe=recipe, seed=seed, progress=bar)
+            plan = Plan(
+                DATASET, MODEL, PARTICIPANTS, steps, partition=partition, batch=BATCH // PARTICIPANTS, seed=seed
+            )
+            name = f"{partition.replace(':', '-')}-{seed}"
+            together = federate(plan, dataset, FOLDER / name, evaluations=4, progress=bar)
+            accuracies["central"].append(central.accuracy)
+            accuracies["federated"].append(together.history[-1].accuracy)
+        gaps = [b - a for a, b in zip(accuracies["central"], accuracies["federated"], strict=True)]
+        rows.append(
+            {"partition": partition, **accuracies, "gap": statistics.fmean(gaps), "gap_sd": statistics.stdev(gaps)}
+        )
+    summary: dict[str, object] = {
+        "dataset": DATASET,
+        "model": MODEL,
+        "steps": steps,
+        "batch": BATCH,
+        "test_images": len(dataset.test),
+        "rows": rows,
+        "curious": curious(),
+    }
+    write_json(RESULT, summary)
+    return summary
+
+
+def curious() -> dict[str, object]:
+    """Leakage per round of a network without batch norm, one image per update: where updates give most away."""
+    dataset = load(DATASET)
+    plan = Plan(DATASET, "lenet", PARTICIPANTS, 200, batch=1, lr=0.01)
+    how = Scenario("", "", "", "none", "idlg", 100, 0, restarts=2)
+    rows = []
+    for defense in ("none", HYBRID, "prune:0.9"):
+        defended = replace(plan, defense=defense)
+        folder = FOLDER / f"curious-{defense.replace(':', '-')}"
+        done = federate(defended, dataset, folder, curiosity=Curiosity(LOOKS, sums=(1, 2, 5), victims=2), progress=bar)
+        leaks = leaks_of(attack_all(folder, how, lambda _: dataset))
+        rows.append(
+            {
+                "defense": defense,
+                "history": [asdict(row) for row in done.history],
+                "leakage": [asdict(leak) for leak in leaks],
+            }
+        )
+    return {"plan": asdict(plan), "attack": "idlg", "iterations": 100, "rows": rows}
+
+
+if __name__ == "__main__":
+    with one_thread():
+        for row in run()["rows"]:  # type: ignore[attr-defined]
+            print(row)
+    print(f"written: {RESULT}")

@@ -1,0 +1,520 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gradveil.client import FedAvg, client_named
+from gradveil.errors import GradveilError
+from gradveil.federated import Plan, Server, Update, federate, network_of, participants_of
+from gradveil.federated import rounds as rounds_module
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.curious import attack_recording, spelled_client
+from gradveil.federated.partitions import partitioned
+from gradveil.federated.recordings import Recording, read_recording, recorded, recordings_in
+from gradveil.federated.rounds import Row, in_process
+from gradveil.federated.server import accuracy_of, mean_of
+from gradveil.federated.summary import Leak, leaks_of, read_history
+from gradveil.federated.watch import read_how, write_how
+from gradveil.plots import plot_rounds
+from gradveil.scenario import Scenario
+from gradveil.types import Dataset
+
+SMALL = Plan("fashion-mnist-tenth", "lenet", participants=4, rounds=6, batch=5, lr=0.05)
+HOW = Scenario("", "", "", "none", "fast", 3, 0)
+
+
+def weights(network: nn.Module) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in network.parameters()])
+
+
+# Partitions
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    participants=st.integers(1, 12),
+    partition=st.sampled_from(["iid", "dirichlet:0.5", "dirichlet:100", "classes:1", "classes:3"]),
+    seed=st.integers(0, 99),
+)
+def test_everyone_of_the_images_is_with_exactly_one(participants: int, partition: str, seed: int) -> None:
+    labels = torch.randint(5, (300,), generator=torch.Generator().manual_seed(seed))
+    try:
+        parts = partitioned(labels, participants, partition, seed=seed)
+    except GradveilError as error:
+        assert "without images" in str(error)  # noqa: PT017
+        assert partition == "dirichlet:0.5"
+        return
+    assert len(parts) == participants
+    assert torch.equal(torch.cat(parts).sort().values, torch.arange(300))
+    again = partitioned(labels, participants, partition, seed=seed)
+    assert all(torch.equal(one, other) for one, other in zip(parts, again, strict=True))
+
+
+def test_iid_shares_are_even_and_alike() -> None:
+    labels = torch.arange(1003) % 10
+    parts = partitioned(labels, 10, "iid", seed=1)
+    assert {len(part) for part in parts} == {100, 101}
+    # A hypergeometric count: 10 expected, a deviation of about 2.9.
+    assert all(1 <= count <= 24 for part in parts for count in Counter(labels[part].tolist()).values())
+
+
+def test_few_classes_each() -> None:
+    labels = torch.arange(1000) % 10
+    parts = partitioned(labels, 10, "classes:2", seed=0)
+    # Pieces of 50 out of classes of 100 never straddle a border.
+    assert all(len(set(labels[part].tolist())) <= 2 for part in parts)
+    assert {len(part) for part in parts} == {100}
+
+
+def test_dirichlet_is_the_more_uneven_the_smaller_alpha_is() -> None:
+    labels = torch.arange(5000) % 10
+
+    def unevenness(alpha: float) -> float:
+        counts = [
+            torch.bincount(labels[part], minlength=10) for part in partitioned(labels, 5, f"dirichlet:{alpha}", seed=3)
+        ]
+        return float(torch.stack(counts).double().div(500).var(0).mean())
+
+    # The variance of a share is (1/5)(4/5) / (5 alpha + 1).
+    for alpha in (0.5, 5.0, 50.0):
+        assert unevenness(alpha) == pytest.approx(0.16 / (5 * alpha + 1) * 5 / 4, rel=0.6)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "iid:3", "dirichlet", "dirichlet:0", "dirichlet:nan", "classes:1.5", "classes:0", "even"]
+)
+def test_bad_partitions_are_refused(text: str) -> None:
+    with pytest.raises(GradveilError, match="would do"):
+        replace(SMALL, partition=text)
+
+
+def test_too_many_participants_are_refused() -> None:
+    with pytest.raises(GradveilError, match="each needs one"):
+        partitioned(torch.zeros(3, dtype=torch.int64), 4, "iid", seed=0)
+
+
+# Plans
+
+
+@given(
+    participants=st.integers(1, 50),
+    rounds=st.integers(1, 10**6),
+    batch=st.none() | st.integers(1, 1000),
+    lr=st.floats(1e-6, 999),
+    dropout=st.floats(0, 0.99),
+    augment=st.booleans(),
+)
+def test_plans_survive_json(
+    participants: int, rounds: int, batch: int | None, lr: float, dropout: float, augment: bool
+) -> None:
+    plan = Plan("d", "m", participants, rounds, batch=batch, lr=lr, dropout=dropout, augment=augment, per_round=1)
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    "change", [{"rounds": "many"}, {"rounds": True}, {"lr": None}, {"seed": -1}, {"more": 1}, {"defense": "x"}]
+)
+def test_foreign_plans_are_refused(change: dict[str, object]) -> None:
+    with pytest.raises(GradveilError, match="not a plan"):
+        Plan.from_json(json.dumps(asdict(SMALL) | change))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 5000, " " * 100_000])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(GradveilError, match="not a plan"):
+        Plan.from_json(text)
+
+
+def test_the_rate_drops_as_in_the_papers() -> None:
+    plan = replace(SMALL, rounds=80, lr=1.0, client="fedavg:lr=0.5")
+    assert [plan.rate_in(number) for number in (0, 29, 30, 49, 50, 69, 70, 79)] == pytest.approx(
+        [1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001]
+    )
+    client = plan.client_in(30)
+    assert isinstance(client, FedAvg)
+    assert client.lr == pytest.approx(0.05)
+
+
+def test_who_takes_part() -> None:
+    plan = replace(SMALL, participants=20, per_round=7, dropout=0.3)
+    seen = [plan.chosen(number) for number in range(200)]
+    assert all(len(set(chosen)) == 7 for chosen in seen)
+    assert len({one for chosen in seen for one in chosen}) == 20
+    dropped = [plan.dropped(number) for number in range(200)]
+    assert all(set(some) <= set(chosen) for some, chosen in zip(dropped, seen, strict=True))
+    # Binomial: 420 of 1,400 expected, a deviation of 17.
+    assert 350 < sum(map(len, dropped)) < 490
+
+
+# Participants
+
+
+def test_a_pass_takes_every_image_once(fashion: Dataset) -> None:
+    plan = replace(SMALL, participants=50, batch=7)
+    one = participants_of(plan, fashion.train)[3]
+    assert len(one.indices) == 120
+    taken = torch.cat([one.work(number).indices for number in range(17)])
+    assert len(taken) == len(set(taken.tolist())) == 119
+    assert set(taken.tolist()) <= set(one.indices.tolist())
+    assert not torch.equal(one.work(17).indices, one.work(0).indices)
+
+
+@pytest.mark.parametrize("defense", ["none", "3-1-7+43-18-18 | prune:0.6", "precode:k=8", "gaussian:0.1 | clip:1"])
+@pytest.mark.parametrize("client", ["fedsgd", "fedavg:lr=0.1,batch=2,epochs=2"])
+def test_a_contribution_depends_on_nothing_else_and_leaves_no_trace(
+    fashion: Dataset, defense: str, client: str
+) -> None:
+    plan = replace(SMALL, model="convnet-4", defense=defense, client=client)
+    network = network_of(plan, fashion).eval()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    everybody = participants_of(plan, fashion.train)
+    first = everybody[1].contribute(network, 3)
+    everybody[2].contribute(network, 3)
+    again = participants_of(plan, fashion.train)[1].contribute(network, 3)
+    assert all(torch.equal(first.gradients[name], again.gradients[name]) for name in first.gradients)
+    assert all(torch.equal(first.buffers[name], again.buffers[name]) for name in first.buffers)
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+    assert not network.training
+    assert any(
+        not torch.equal(before[name], buffer) for name, buffer in first.buffers.items()
+    )  # its own statistics moved
+    other = everybody[1].contribute(network, 4)
+    assert any(not torch.equal(first.gradients[name], other.gradients[name]) for name in first.gradients)
+
+
+@pytest.mark.parametrize(("defense", "ratio"), [("prune:0.75", 0.75), ("3-1-7 | prune:0.5", 0.5)])
+def test_what_is_shared_is_defended(fashion: Dataset, defense: str, ratio: float) -> None:
+    plan = replace(SMALL, defense=defense)
+    update = participants_of(plan, fashion.train)[0].contribute(network_of(plan, fashion), 0)
+    for tensor in update.gradients.values():
+        assert int((tensor == 0).sum()) >= int(ratio * tensor.numel())
+
+
+def test_a_policy_changes_the_images_and_nothing_else(fashion: Dataset) -> None:
+    plain = participants_of(SMALL, fashion.train)[0].work(2)
+    veiled = participants_of(replace(SMALL, defense="3-1-7"), fashion.train)[0].work(2)
+    assert torch.equal(plain.indices, veiled.indices)
+    assert torch.equal(plain.private.images, veiled.private.images)
+    assert torch.equal(plain.seen, plain.private.images)
+    assert not torch.equal(veiled.seen, veiled.private.images)
+
+
+# The server, against plain training
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_fedsgd_is_large_batch_sgd(fashion: Dataset, tmp_path: Path, momentum: float) -> None:
+    """All participants, i.i.d. images, a model without batch norm: central training on the union of the batches."""
+    plan = replace(SMALL, participants=10, rounds=12, batch=13, momentum=momentum)
+    done = federate(plan, fashion, tmp_path)
+    network = network_of(plan, fashion)
+    optimizer = torch.optim.SGD(
+        network.parameters(), lr=plan.lr, momentum=momentum, weight_decay=plan.weight_decay, nesterov=momentum > 0
+    )
+    everybody = participants_of(plan, fashion.train)
+    for number in range(plan.rounds):
+        batches = [one.work(number).batch for one in everybody]
+        for group in optimizer.param_groups:
+            group["lr"] = plan.rate_in(number)
+        optimizer.zero_grad()
+        logits = network(torch.cat([batch.images for batch in batches]))
+        F.cross_entropy(logits, torch.cat([batch.labels for batch in batches])).backward()
+        optimizer.step()
+    fresh = network_of(plan, fashion)
+    moved = (weights(network) - weights(fresh)).abs().max()
+    fresh.load_state_dict(_network_state(done.weights))
+    assert moved > 1e-3
+    torch.testing.assert_close(weights(fresh), weights(network), rtol=0, atol=1e-5)
+
+
+def test_fedavg_is_the_mean_of_the_weights(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(
+        SMALL, client="fedavg:lr=0.1,batch=3,epochs=2", lr=0.1, momentum=0.0, weight_decay=0.0, rounds=1, batch=7
+    )
+    done = federate(plan, fashion, tmp_path)
+    after: list[Tensor] = []
+    for one in participants_of(plan, fashion.train):
+        network = network_of(plan, fashion).train()
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        batch = one.work(0).batch
+        for _ in range(2):
+            for images, labels in zip(batch.images.split(3), batch.labels.split(3), strict=True):
+                optimizer.zero_grad()
+                F.cross_entropy(network(images), labels).backward()
+                optimizer.step()
+        after.append(weights(network))
+    network = network_of(plan, fashion)
+    network.load_state_dict(_network_state(done.weights))
+    torch.testing.assert_close(weights(network), torch.stack(after).mean(0), rtol=0, atol=1e-6)
+
+
+def test_uneven_updates_count_by_their_images(fashion: Dataset) -> None:
+    tensors = [
+        {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(3)},
+        {"w": torch.tensor([5.0, 0.0]), "n": torch.tensor(3)},
+    ]
+    mean = mean_of(tensors, [1, 3])
+    torch.testing.assert_close(mean["w"], torch.tensor([4.0, 0.5]))
+    assert mean["n"] == 3
+    plan = replace(SMALL, model="convnet-4")
+    server = Server(plan, network_of(plan, fashion))
+    updates = {one.number: one.contribute(server.network, 0) for one in participants_of(plan, fashion.train)}
+    name = next(name for name, buffer in server.network.named_buffers() if name.endswith("running_mean"))
+    server.step(0, updates)
+    expected = torch.stack([update.buffers[name] for update in updates.values()]).mean(0)
+    torch.testing.assert_close(server.network.get_buffer(name), expected)
+
+
+def test_training_learns(fashion: Dataset, tmp_path: Path) -> None:
+    plan = Plan("fashion-mnist-tenth", "convnet-4", rounds=40, lr=0.05, augment=False)
+    done = federate(plan, fashion, tmp_path)
+    assert done.history[0].accuracy < 0.25
+    assert done.history[-1].accuracy > 0.4
+    assert [row.round for row in done.history] == [0, *range(2, 41, 2)]
+    network = network_of(plan, fashion)
+    network.load_state_dict(_network_state(done.weights))
+    assert accuracy_of(network, fashion.test, seed=0) == done.history[-1].accuracy
+
+
+# Interruptions and absences
+
+
+def test_a_killed_training_ends_with_the_same_bytes(
+    fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_module, "CHECKPOINT_SECONDS", 0.0)
+    plan = replace(SMALL, model="convnet-4", defense="3-1-7 | gaussian:1e-3", dropout=0.2)
+    look = Curiosity((0, 4), sums=(1, 2))
+    whole = federate(plan, fashion, tmp_path / "whole", curiosity=look)
+    gather = in_process(plan, fashion)
+
+    def dies(number: int, chosen: Sequence[int], network: nn.Module) -> Mapping[int, Update]:
+        if number == 3:
+            raise KeyboardInterrupt
+        return gather(number, chosen, network)
+
+    with pytest.raises(KeyboardInterrupt):
+        federate(plan, fashion, tmp_path / "cut", curiosity=look, gather=dies)
+    resumed = federate(plan, fashion, tmp_path / "cut", curiosity=look)
+    assert resumed.history == whole.history
+    assert resumed.missing == whole.missing
+    files = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*") if path.is_file())
+    assert {path.name for path in files} >= {"last.safetensors", "history.csv", "log.txt"}
+    for path in files:
+        assert (tmp_path / "cut" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes(), path
+
+
+def test_finished_trainings_are_not_done_again(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, rounds=2)
+    first = federate(plan, fashion, tmp_path)
+
+    def never(number: int, chosen: Sequence[int], network: nn.Module) -> Mapping[int, Update]:
+        raise AssertionError("no round is left")
+
+    assert federate(plan, fashion, tmp_path, gather=never) == first
+    with pytest.raises(GradveilError, match="another lr"):
+        federate(replace(plan, lr=0.2), fashion, tmp_path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"x" * 100, None])
+def test_damaged_checkpoints_are_refused(fashion: Dataset, tmp_path: Path, damage: bytes | None) -> None:
+    plan = replace(SMALL, rounds=1)
+    federate(plan, fashion, tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-50] if damage is None else damage)
+    with pytest.raises(GradveilError, match="damaged"):
+        federate(plan, fashion, tmp_path)
+
+
+def test_those_who_do_not_answer_are_named_and_training_goes_on(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, rounds=3)
+    gather = in_process(plan, fashion)
+
+    def lossy(number: int, chosen: Sequence[int], network: nn.Module) -> Mapping[int, Update]:
+        return {one: update for one, update in gather(number, chosen, network).items() if number != 1 and one != 2}
+
+    done = federate(plan, fashion, tmp_path, gather=lossy)
+    assert done.missing == {0: (2,), 1: (0, 1, 2, 3), 2: (2,)}
+    log = (tmp_path / "log.txt").read_text()
+    assert "round 0: no answer from participant 2; went on without" in log
+    assert "round 1: nobody answered; the weights stay as they are" in log
+
+
+# The curious server
+
+
+def test_recordings_are_what_was_sent(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, model="convnet-4", rounds=3)
+    federate(plan, fashion, tmp_path, curiosity=Curiosity((0, 2), participant=3, sums=(1, 4)))
+    found = [read_recording(path) for path in recordings_in(tmp_path)]
+    assert [(one.round, one.participants) for one in found] == [
+        (0, (3,)),
+        (0, (0, 1, 2, 3)),
+        (2, (3,)),
+        (2, (0, 1, 2, 3)),
+    ]
+    single, together = found[2:]
+    network = network_of(plan, fashion)
+    network.load_state_dict(single.state)
+    updates = [one.contribute(network, 2) for one in participants_of(plan, fashion.train)]
+    for name, tensor in single.update.items():
+        torch.testing.assert_close(tensor, updates[3].gradients[name], rtol=0, atol=0)
+        mean = torch.stack([update.gradients[name] for update in updates]).mean(0)
+        torch.testing.assert_close(together.update[name], mean, rtol=1e-5, atol=1e-7)
+
+
+def test_groups_of_a_curious_server() -> None:
+    look = Curiosity((0,), participant=2, sums=(1, 2), victims=2)
+    assert look.groups([0, 1, 2, 3, 4]) == [(2,), (3,), (2, 3), (0, 4)]
+    assert look.groups([0, 1]) == [(0,), (1,), (0, 1)]
+    with pytest.raises(GradveilError, match="rounds 0 to 9"):
+        Curiosity((10,)).check(participants=2, rounds=10)
+    with pytest.raises(GradveilError, match="2 participate"):
+        Curiosity((1,), sums=(3,)).check(participants=2, rounds=10)
+    for bad in ({"rounds": ()}, {"rounds": (-1,)}, {"sums": (0,)}, {"victims": 0}, {"participant": -1}):
+        with pytest.raises(GradveilError, match="a curious server needs"):
+            Curiosity(**bad)
+
+
+@pytest.mark.parametrize("defense", ["none", "3-1-7 | prune:0.2"])
+def test_a_single_image_is_rebuilt_in_the_middle_of_training(fashion: Dataset, tmp_path: Path, defense: str) -> None:
+    plan = replace(SMALL, rounds=4, batch=1, lr=0.01, defense=defense)
+    federate(plan, fashion, tmp_path, curiosity=Curiosity((3,)))
+    (recording,) = map(read_recording, recordings_in(tmp_path))
+    how = replace(HOW, attack="idlg", iterations=60, restarts=2)
+    records = attack_recording(recording, how, fashion, tmp_path)
+    work = participants_of(plan, fashion.train)[0].work(3)
+    assert [record.index for record in records] == work.indices.tolist()
+    assert records[0].scenario.stage == "after 3 rounds"
+    assert records[0].label_accuracy == 1
+    if defense == "none":
+        assert records[0].gain > 15
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "records").iterdir()}
+    assert attack_recording(recording, how, fashion, tmp_path) == records
+    assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "records").iterdir()}
+
+
+def test_sums_and_local_steps_are_attacked(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, rounds=1, batch=2, client="fedavg:lr=0.05,batch=1", lr=0.05, momentum=0.0, weight_decay=0.0)
+    federate(plan, fashion, tmp_path, curiosity=Curiosity((0,), sums=(1, 2), victims=2))
+    attacked = [
+        (one, attack_recording(one, HOW, fashion, tmp_path)) for one in map(read_recording, recordings_in(tmp_path))
+    ]
+    leaks = leaks_of(attacked)
+    assert [(leak.round, leak.participants, leak.images) for leak in leaks] == [(0, 1, 4), (0, 2, 8)]
+    scenario = attacked[-1][1][0].scenario
+    assert (scenario.users, scenario.batch, scenario.client) == (2, 4, "fedavg:lr=0.05,batch=1,epochs=1")
+    assert "only the mean of 2 is seen" in attacked[-1][1][0].knowledge["users"]
+
+
+def test_spelled_clients_are_read_back() -> None:
+    for client in (FedAvg(0.05, 3, 2), FedAvg(0.1, 1, 1, order=4)):
+        assert client_named(spelled_client(client)) == client
+
+
+def test_foreign_recordings_are_refused(fashion: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(GradveilError, match="no such"):
+        read_recording(tmp_path / "none.safetensors")
+    network = network_of(SMALL, fashion)
+    updates = {0: participants_of(SMALL, fashion.train)[0].contribute(network, 0)}
+    path = recorded(SMALL, 0, network, updates, [0]).write(tmp_path)
+    whole = path.read_bytes()
+    assert read_recording(path).plan == SMALL
+    for number, damaged in enumerate(
+        (b"", whole[:-9], whole.replace(b"gradveil-recording-1", b"gradveil-recording-2"))
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(GradveilError, match="not a readable recording"):
+            read_recording(path)
+        assert number < 3
+    for wrong in (replace(SMALL, model="mlp-8"), replace(SMALL, model="convnet-4")):
+        other = Recording(wrong, 0, (0,), updates[0].gradients, network.state_dict())
+        with pytest.raises(GradveilError, match="does not fit"):
+            attack_recording(other, HOW, fashion, tmp_path)
+    for number, participants in ((9, (0,)), (0, (7,)), (0, ())):
+        Recording(SMALL, number, participants, {}, {}).write(tmp_path / "odd")
+    for path in (tmp_path / "odd").iterdir():
+        with pytest.raises(GradveilError, match="the plan has"):
+            read_recording(path)
+
+
+def test_how_to_attack_survives(tmp_path: Path) -> None:
+    assert read_how(tmp_path) is None
+    write_how(tmp_path, HOW)
+    assert read_how(tmp_path) == HOW
+    (tmp_path / "curious.json").write_text('{"attack": "fast"}')
+    with pytest.raises(GradveilError, match="not the settings"):
+        read_how(tmp_path)
+
+
+def test_history_is_read_back(fashion: Dataset, tmp_path: Path) -> None:
+    assert read_history(tmp_path) == []
+    done = federate(replace(SMALL, rounds=1), fashion, tmp_path)
+    assert tuple(read_history(tmp_path)) == done.history
+    (tmp_path / "history.csv").write_text("round,accuracy\n1,x\n")
+    with pytest.raises(GradveilError, match="not a history"):
+        read_history(tmp_path)
+
+
+def test_rounds_are_drawn_and_draw_alike(tmp_path: Path) -> None:
+    history = [Row(number, number / 20, 1000) for number in range(0, 11, 2)]
+    leaks = [Leak(number, size, 4, 5.0 - number / size, 1.5, 7.0, 20.0, 1.0) for number in (0, 4, 8) for size in (1, 5)]
+    for name in ("a.png", "b.png"):
+        plot_rounds(tmp_path / name, "lenet", history, leaks)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    plot_rounds(tmp_path / "c.svg", "lenet", history, [])
+    plot_rounds(tmp_path / "d.svg", "lenet", history, leaks)
+    assert "mean of 5 participants" in (tmp_path / "d.svg").read_text()
+    assert "gain" not in (tmp_path / "c.svg").read_text()
+    with pytest.raises(GradveilError, match="got neither"):
+        plot_rounds(tmp_path / "e.svg", "lenet", [], [])
+
+
+@pytest.mark.slow
+def test_the_command_survives_kill_and_attacks_in_the_background(tmp_path: Path) -> None:
+    options = "--model lenet --participants 3 --rounds 150 --batch 1 --lr 0.01 --curious fast --iterations 4"
+    command = [sys.executable, "-m", "gradveil", "federate", *options.split(), "--curious-rounds", "0,9", "--out"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    killed = subprocess.Popen([*command, str(tmp_path / "cut")], env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "cut/recorded").is_dir() and killed.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    documents = []
+    for name in ("cut", "whole"):
+        run = subprocess.run(
+            [*command, str(tmp_path / name), "--json"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        documents.append(json.loads(run.stdout))
+    assert documents[0]["history"] == documents[1]["history"]
+    assert documents[0]["leakage"] == documents[1]["leakage"]
+    assert [leak["round"] for leak in documents[0]["leakage"]] == [0, 9]
+    for name in ("last.safetensors", "leakage.csv", "rounds.png"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def _network_state(path: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(path)
