@@ -19,14 +19,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from typer.testing import CliRunner
 
 import gradveil
+from gradveil.cli import app
 from gradveil.defenses import defense_named
 from gradveil.errors import GradveilError
 from gradveil.federated import Plan, Update, federate, network_of, participants_of
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.flower_deployment import SuperLink, deploy, write_app
-from gradveil.federated.flower_simulation import QUIET, simulate
+from gradveil.federated.flower_setup import QUIET
+from gradveil.federated.flower_simulation import simulate
 from gradveil.federated.recordings import read_recording, recordings_in
 from gradveil.federated.rounds import in_process
 from gradveil.randomness import derive_seed
@@ -50,10 +53,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from gradveil.federated.flower import FlowerRun, participating
+from gradveil.federated.flower import participating
 from gradveil.federated.flower_messages import Question, answer, read_answer
 from gradveil.federated.flower_mod import defended
 from gradveil.federated.flower_nodes import Nodes
+from gradveil.federated.flower_run import FlowerRun
 
 HYBRID = "3-1-7+43-18-18"
 PLAN = Plan("fashion-mnist-tenth", "lenet", participants=3, rounds=3, defense=HYBRID, batch=4, lr=0.05)
@@ -266,6 +270,20 @@ def test_a_superlink_is_trusted_in_one_way(tmp_path: Path) -> None:
         flower.start(tmp_path / "app")
 
 
+def test_the_command_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def told(*words: str) -> str:
+        result = CliRunner().invoke(app, ["federate", "--out", str(tmp_path / "run"), *words])
+        assert isinstance(result.exception, GradveilError), result.output
+        return str(result.exception)
+
+    assert "did you mean 'flower'?" in told("--engine", "flowr")
+    assert "--engine flower would do" in told("--superlink", "127.0.0.1:1")
+    assert "--superlink HOST:PORT is missing" in told("--engine", "flower", "--insecure")
+    assert "up to 86400 seconds would do" in told("--engine", "flower", "--timeout", "0")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "ray" else object())
+    assert "needs Ray: pip install 'gradveil[flower,ray]'" in told("--engine", "flower")
+
+
 # The mod.
 
 
@@ -418,11 +436,11 @@ def test_a_mod_refuses_what_it_cannot_do(defense: str, said: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_simulation_on_ray_equals_the_embedded_engine(fashion: Dataset, tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    environment = dict(os.environ)
     expected = federate(PLAN, fashion, tmp_path / "embedded", curiosity=LOOK_AT, evaluations=1)
+    environment = dict(os.environ)
     run = FlowerRun(PLAN, tmp_path / "flower", LOOK_AT, evaluations=1, timeout=60, patience=60)
     found = simulate(run)
     assert same_weights(found.weights, expected.weights)
@@ -436,7 +454,7 @@ def test_simulation_on_ray_equals_the_embedded_engine(fashion: Dataset, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_mod_works_in_a_simulation() -> None:
     pytest.importorskip("ray")
     from flwr.simulation import run_simulation
@@ -555,7 +573,7 @@ def test_deployment_with_tls_goes_on_when_a_node_is_killed(
     deployment: Deployment, fashion: Dataset, tmp_path: Path
 ) -> None:
     plan = replace(PLAN, rounds=2)
-    run = FlowerRun(plan, tmp_path / "run", LOOK_AT, evaluations=1, timeout=25, patience=60)
+    run = FlowerRun(plan, tmp_path / "run", LOOK_AT, evaluations=1, timeout=20, patience=60)
     said: list[str] = []
 
     def line(text: str) -> None:
@@ -568,7 +586,7 @@ def test_deployment_with_tls_goes_on_when_a_node_is_killed(
     deploy(run, SuperLink(deployment.address, deployment.authority), tmp_path / "app", line=line)
     log = (tmp_path / "run" / "log.txt").read_text()
     assert "round 0: no answer from participant 1; went on without" in log, deployment.logs()
-    assert any("participant 1: no answer within 25 s" in text for text in said)
+    assert any("participant 1: no answer within 20 s" in text for text in said)
     assert "round 2 of 2: 2 updates" in said
 
     everybody = in_process(plan, fashion)

@@ -71,12 +71,12 @@ def trainer(
             raise GradveilError("a SuperLink is for Flower: --engine flower would do")
         loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
         return lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history
-    from gradveil.federated.flower_simulation import check_flower, quiet
+    from gradveil.federated.flower_setup import check_flower, quiet
 
     check_flower(ray=superlink is None)
     quiet()
-    from gradveil.federated.flower import FlowerRun
     from gradveil.federated.flower_deployment import SuperLink, deploy
+    from gradveil.federated.flower_run import FlowerRun
     from gradveil.federated.flower_simulation import simulate
     from gradveil.federated.summary import read_history
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradveil.errors import GradveilError
-from gradveil.federated.flower_simulation import FAILED, LOGGED, QUIET, check_flower
+from gradveil.federated.flower_setup import FAILED, LOGGED, QUIET, check_flower
 from gradveil.files import write_text
 from gradveil.version import __version__
 
 if TYPE_CHECKING:
-    from gradveil.federated.flower import FlowerRun
+    from gradveil.federated.flower_run import FlowerRun
 
 # Seconds that a question to the SuperLink may take; following the log may take as long as the training.
 ANSWER = 60.0

@@ -12,6 +12,7 @@ from torch import nn
 
 from gradveil.errors import GradveilError
 from gradveil.federated.flower_messages import Question, read_answer
+from gradveil.federated.flower_setup import NUMBER
 from gradveil.federated.participant import Update
 from gradveil.federated.plan import Plan
 
@@ -19,8 +20,6 @@ logger = logging.getLogger(__name__)
 
 # Seconds between two looks at what came in; Flower's own loop looks every 3.
 LOOK = 0.1
-# What a node says of itself.
-NUMBER = "partition-id"
 
 
 @dataclass

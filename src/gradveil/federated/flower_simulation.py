@@ -1,46 +1,23 @@
 """Flower's simulation on Ray: every participant a virtual node on this machine."""
 
-import importlib.util
 import logging
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gradveil.errors import GradveilError
+from gradveil.federated.flower_setup import check_flower, quiet
 from gradveil.progress import Progress, silent
 
 if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.serverapp import Grid
 
-    from gradveil.federated.flower import FlowerRun
+    from gradveil.federated.flower_run import FlowerRun
     from gradveil.federated.rounds import Federated
-
-# Read by Flower and Ray when they are imported: nobody is told about the run.
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray warns of a change of its own unless it is told to make it now.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-# How gradveil's own lines begin in Flower's log of a run, and how the one begins that says why it failed.
-LOGGED, FAILED = "gradveil: ", "failed: "
-
-
-def check_flower(*, ray: bool) -> None:
-    """Say what to install where Flower, or Ray for its simulation, is missing."""
-    for module, name, extra in (("flwr", "Flower", "flower"), ("ray", "Ray", "flower,ray"))[: 2 if ray else 1]:
-        if importlib.util.find_spec(module) is None:
-            raise GradveilError(f"the flower engine needs {name}: pip install 'gradveil[{extra}]'")
-
-
-def quiet() -> None:
-    """Keep Flower and Ray, once they are imported, from telling anybody about it; what the user has set stays."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
 
 
 def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent) -> "Federated":
@@ -49,6 +26,10 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
     Starting Ray takes longer than a short training: about 15 s.
     """
     check_flower(ray=True)
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        raise GradveilError(
+            "Flower's simulation starts and stops Ray, which runs already; ray.shutdown() first would do"
+        )
     results: list[Federated] = []
     stopped = threading.Event()
     with _environment(), _hushed("flwr"):
