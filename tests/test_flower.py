@@ -4,6 +4,7 @@ import datetime
 import ipaddress
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -573,7 +574,7 @@ def test_deployment_with_tls_goes_on_when_a_node_is_killed(
     deployment: Deployment, fashion: Dataset, tmp_path: Path
 ) -> None:
     plan = replace(PLAN, rounds=2)
-    run = FlowerRun(plan, tmp_path / "run", LOOK_AT, evaluations=1, timeout=20, patience=60)
+    run = FlowerRun(plan, tmp_path / "run", LOOK_AT, evaluations=1, timeout=25, patience=60)
     said: list[str] = []
 
     def line(text: str) -> None:
@@ -585,14 +586,20 @@ def test_deployment_with_tls_goes_on_when_a_node_is_killed(
 
     deploy(run, SuperLink(deployment.address, deployment.authority), tmp_path / "app", line=line)
     log = (tmp_path / "run" / "log.txt").read_text()
-    assert "round 0: no answer from participant 1; went on without" in log, deployment.logs()
-    assert any("participant 1: no answer within 20 s" in text for text in said)
-    assert "round 2 of 2: 2 updates" in said
+    # On a busy machine others may be late, too; what counts is that the rest is trained with.
+    missing = {
+        int(number): {int(one) for one in absent.split(", ")}
+        for number, absent in re.findall(r"round (\d+): no answer from participant ([\d, ]+);", log)
+    }
+    assert 1 in missing[0], deployment.logs()
+    assert 1 in missing[1], deployment.logs()
+    assert "round 0: participant 1: no answer within 25 s" in said
+    assert any(re.fullmatch("round 2 of 2: [12] updates", text) for text in said)
 
     everybody = in_process(plan, fashion)
 
     def without(number: int, chosen: Sequence[int], network: nn.Module) -> dict[int, Update]:
-        return dict(everybody(number, [one for one in chosen if one != 1], network))
+        return dict(everybody(number, [one for one in chosen if one not in missing[number]], network))
 
     expected = federate(plan, fashion, tmp_path / "embedded", curiosity=LOOK_AT, gather=without, evaluations=1)
     assert same_weights(tmp_path / "run" / "last.safetensors", expected.weights)

@@ -18,8 +18,9 @@ from gradveil.federated.plan import Plan
 
 logger = logging.getLogger(__name__)
 
-# Seconds between two looks at what came in; Flower's own loop looks every 3.
-LOOK = 0.1
+# Seconds between two looks at what came in: a fifth of the time waited so far, so that quick answers are not kept waiting and a
+# SuperLink is not asked all the time. Flower's own loop looks every 3.
+SHORTEST_LOOK, LONGEST_LOOK = 0.02, 1.0
 
 
 @dataclass
@@ -46,7 +47,8 @@ class Nodes:
 
     def wait(self, seconds: float) -> None:
         """Until every participant of the plan is there."""
-        end = time.monotonic() + seconds
+        begun = time.monotonic()
+        end = begun + seconds
         logger.info("waiting for %d participants", self.plan.participants)
         while missing := sorted(set(range(self.plan.participants)) - set(self.places)):
             if time.monotonic() > end:
@@ -55,7 +57,7 @@ class Nodes:
                     f"{', '.join(map(str, missing[:10]))}; each needs a SuperNode with --node-config '{NUMBER}=NUMBER'"
                 )
             self._meet()
-            self._pause()
+            self._pause(begun, end)
         logger.info("all participants are there")
 
     def gather(self, number: int, chosen: Sequence[int], network: nn.Module) -> dict[int, Update]:
@@ -78,10 +80,11 @@ class Nodes:
                     self._note(number, one, str(error))
             if updates and set(waiting.values()) <= set(self.silent):
                 end = min(end, begun + 2 * (time.monotonic() - begun))
-            self._meet()
-            self._pause()
+            if waiting:
+                self._meet()
+                self._pause(begun, end)
         for one in waiting.values():
-            self._note(number, one, f"no answer within {time.monotonic() - begun:.0f} s")
+            self._note(number, one, f"no answer within {end - begun:.0f} s")
         if chosen and not updates and set(self.silent) >= set(self.places):
             one = min(self.silent)
             raise GradveilError(
@@ -135,8 +138,10 @@ class Nodes:
         self.silent[one] = why
         logger.warning("round %d: participant %d: %s", number, one, why)
 
-    def _pause(self) -> None:
-        if self.stopped.wait(LOOK):
+    def _pause(self, begun: float, end: float) -> None:
+        now = time.monotonic()
+        left = max(end - now, SHORTEST_LOOK)
+        if self.stopped.wait(min(max((now - begun) / 5, SHORTEST_LOOK), LONGEST_LOOK, left)):
             raise GradveilError("the training was stopped; start again and it goes on where it was")
 
 
