@@ -423,6 +423,7 @@ def test_a_mod_leaves_other_messages_alone_and_lets_nothing_pass_undefended() ->
         (HYBRID, "PolicyTransform"),
         (f"{HYBRID} | prune:0.5", "PolicyTransform"),
         ("precode", r"\.network\(model"),
+        ("dp-sgd:1.0", "--engine flower would do"),
         ("nonsense", "unknown defense"),
     ],
 )

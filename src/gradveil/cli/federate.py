@@ -20,7 +20,7 @@ from gradveil.cli.output import JsonOption, SeedOption, WorkersOption, emit, say
 from gradveil.cli.train import ModelOption
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gradveil.federated.plan import Plan
     from gradveil.federated.rounds import Row
@@ -156,7 +156,7 @@ def federate(
                 with bar(f"attacking what was recorded with {curious}", total, "steps") as advance:
                     watcher.finish(total, advance)
     leaks = [] if how is None or later else attack_recorded(folder, how, data_dir)
-    report_run(folder, plan, history, leaks, json=json)
+    report_run(folder, plan, history, leaks, json=json, proven=proven(plan, loader(data_dir)))
 
 
 def curious(
@@ -202,6 +202,16 @@ def curious(
     report_run(folder, plan, read_history(folder), leaks, json=json)
 
 
+def proven(plan: "Plan", load: "Load") -> "dict[str, float]":
+    """Epsilon and delta, where the defense proves some."""
+    from gradveil.federated.participant import participants_of
+    from gradveil.federated.privacy import delta_of, epsilon_of
+
+    delta = delta_of(plan)
+    epsilon = None if delta is None else epsilon_of(plan, participants_of(plan, load(plan).train))
+    return {} if epsilon is None or delta is None else {"epsilon": epsilon, "delta": delta}
+
+
 def scenario(attack: str, iterations: int | None, labels: str | None, attacker: str, seed: int) -> "Scenario":
     """How recordings are attacked; what they are of is filled in by each of them."""
     from gradveil.scenario import Scenario
@@ -240,7 +250,15 @@ def attack_recorded(folder: Path, how: "Scenario", data_dir: Path | None) -> "li
         return leaks_of(attack_all(folder, how, loader(data_dir), advance=advance))
 
 
-def report_run(folder: Path, plan: "Plan", history: "Sequence[Row]", leaks: "Sequence[Leak]", *, json: bool) -> None:
+def report_run(
+    folder: Path,
+    plan: "Plan",
+    history: "Sequence[Row]",
+    leaks: "Sequence[Leak]",
+    *,
+    json: bool,
+    proven: "Mapping[str, float] | None" = None,
+) -> None:
     """Accuracy and leakage per round as a table (or JSON), a CSV file and a plot."""
     from dataclasses import asdict
 
@@ -260,6 +278,7 @@ def report_run(folder: Path, plan: "Plan", history: "Sequence[Row]", leaks: "Seq
                 "plan": asdict(plan),
                 "history": [asdict(row) | {"accuracy_se": row.accuracy_se} for row in history],
                 "leakage": [asdict(leak) for leak in leaks],
+                "proven": dict(proven or {}),
             }
         )
         return
@@ -286,6 +305,10 @@ def report_run(folder: Path, plan: "Plan", history: "Sequence[Row]", leaks: "Seq
         say(
             f"test accuracy after {last.round} rounds: {accuracies[last.round]} (n={last.test_images} images, 1 seed); "
             f"plot: {plot}"
+        )
+    if proven:
+        say(
+            f"proven per image of every participant: ({proven['epsilon']:.3g}, {proven['delta']:g})-DP, by Opacus' accountant"
         )
     if leaks:
         say(f"gradveil report {folder} makes a page of the pictures")

@@ -10,7 +10,8 @@ import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from gradveil.defenses import Augment, Chain, Defense, defense_named
+from gradveil.defenses import Augment, Defense, defense_named
+from gradveil.defenses.parts import parts
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
 
@@ -26,7 +27,7 @@ def defended(defense: str | Defense, *, lr: float = 1.0, seed: int | None = None
     weights. A `seed` makes it repeatable, for tests: a server that knows the seed can take noise away again.
     """
     made = defense_named(defense) if isinstance(defense, str) else defense
-    for one in made.members if isinstance(made, Chain) else (made,):
+    for one in parts(made):
         _check(one)
     if not 0 < lr < float("inf"):
         raise GradveilError(f"a mod needs a rate above 0, such as the 0.1 your app trains with, got {lr:g}")
@@ -94,8 +95,8 @@ def _check(defense: Defense) -> None:
         )
     for part, would_do in (
         ("images", "transforming your dataset"),
-        ("network", f"defense_named('{defense}').network(model, seed=0) around your model"),
         ("client", "gradveil federate --engine flower"),
+        ("network", f"defense_named('{defense}').network(model, seed=0) around your model"),
     ):
         if getattr(kind, part) is not getattr(Defense, part):
             raise GradveilError(f"{defense} acts on the {part}, which a mod does not see: {would_do} would do")

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from gradveil.checked import from_json
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
@@ -13,6 +14,9 @@ from gradveil.federated.flower_setup import DATA_DIR
 from gradveil.federated.plan import Plan
 from gradveil.federated.rounds import Federated, federate
 from gradveil.progress import Progress, silent
+
+# Characters of what a curious server is told.
+LARGEST = 2**20
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,11 @@ class FlowerRun:
     def from_config(cls, config: Mapping[str, object]) -> "FlowerRun":
         """Read what `to_config` wrote."""
         try:
-            curious = json.loads(str(config["curiosity"]) or "null")
+            curious = str(config["curiosity"])
             return cls(
                 plan=Plan.from_json(str(config["plan"])),
                 folder=Path(str(config["folder"])),
-                curiosity=None if curious is None else _curiosity(curious),
+                curiosity=from_json(Curiosity, curious, largest=LARGEST) if curious else None,
                 evaluations=int(str(config["evaluations"])),
                 timeout=float(str(config["timeout"])),
                 patience=float(str(config["patience"])),
@@ -80,12 +84,3 @@ class FlowerRun:
             evaluations=self.evaluations,
             progress=progress,
         )
-
-
-def _curiosity(raw: dict[str, list[int] | int]) -> Curiosity:
-    if set(raw) != {field.name for field in fields(Curiosity)}:
-        raise ValueError("curiosity with fields that this version does not have")
-    made = Curiosity(**{name: tuple(value) if isinstance(value, list) else value for name, value in raw.items()})  # type: ignore[arg-type]
-    if not all(type(number) is int for number in (*made.rounds, made.participant, *made.sums, made.victims)):
-        raise ValueError("curiosity with other than whole numbers")
-    return made

@@ -1,0 +1,50 @@
+"""What attack records allow to be said of a defense: figures with intervals, verdicts, and which images are vulnerable.
+
+`findings_of(records, eps)` -> `verdicts_on(found, controls)` -> `overall(verdicts)`; beside them `accuracy_losses`, `statement`
+and `vulnerability_of`. All are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
+"""
+
+from gradveil.audit.accuracy import Accuracy, AccuracyLoss, accuracy_loss, accuracy_losses
+from gradveil.audit.comparisons import Comparison
+from gradveil.audit.correlations import Agreement, Correlation
+from gradveil.audit.findings import AttackFindings, Findings, ImageFigures, Spreads, findings_of
+from gradveil.audit.identification import Identification
+from gradveil.audit.properties import Properties, image_properties
+from gradveil.audit.proportions import Proportion
+from gradveil.audit.spread import Spread, spread_of
+from gradveil.audit.success import Success, statement
+from gradveil.audit.summary import Overall, overall
+from gradveil.audit.verdicts import Level, Tone, Verdict, verdicts_on
+from gradveil.audit.vulnerability import Vulnerability, VulnerableImage, vulnerability_of
+
+__all__ = [
+    "Accuracy",
+    "AccuracyLoss",
+    "Agreement",
+    "AttackFindings",
+    "Comparison",
+    "Correlation",
+    "Findings",
+    "Identification",
+    "ImageFigures",
+    "Level",
+    "Overall",
+    "Properties",
+    "Proportion",
+    "Spread",
+    "Spreads",
+    "Success",
+    "Tone",
+    "Verdict",
+    "Vulnerability",
+    "VulnerableImage",
+    "accuracy_loss",
+    "accuracy_losses",
+    "findings_of",
+    "image_properties",
+    "overall",
+    "spread_of",
+    "statement",
+    "verdicts_on",
+    "vulnerability_of",
+]

@@ -1,0 +1,124 @@
+"""What a defense costs: gamma, the accuracy it takes away."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from gradveil.audit.proportions import newcombe
+from gradveil.audit.spread import spread_of, t_factor
+from gradveil.errors import GradveilError
+from gradveil.scenario import UNDEFENDED
+
+# `seeds`: paired by training seed; `other seeds`: several on either side without pairs; `test set`: one training each.
+Source = Literal["seeds", "other seeds", "test set"]
+
+_SOURCES: dict[Source, str] = {
+    "seeds": "over {seeds} training seeds, each with and without the defense",
+    "other seeds": "over {seeds} trainings with other seeds than those without the defense",
+    "test set": "from the {images} test images alone: one training each, so what another seed would change is not in it",
+}
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The share of `test_images` that a network trained with `defense` and `seed` gets right."""
+
+    defense: str
+    seed: int
+    accuracy: float
+    test_images: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.accuracy <= 1 or self.test_images < 1:
+            raise GradveilError(
+                f"an accuracy lies between 0 and 1 and has test images, got {self.accuracy} on {self.test_images}"
+            )
+
+
+@dataclass(frozen=True)
+class AccuracyLoss:
+    """Accuracy without minus accuracy with the defense, `low`..`high` at 95%; `source` says what the interval knows of.
+
+    `gamma` is the smallest that can be claimed: the upper end, and 0 where the defense clearly costs nothing.
+    """
+
+    defense: str
+    accuracy: float
+    undefended: float
+    loss: float
+    low: float
+    high: float
+    gamma: float
+    seeds: int
+    test_images: int
+    source: Source
+    text: str
+
+
+def accuracy_loss(accuracies: Sequence[Accuracy], defense: str) -> AccuracyLoss | None:
+    """The loss of one defense; None where it, or no defense, was not trained.
+
+    With two seeds or more in common: the t-interval of the paired differences. With two or more on either side but no pairs:
+    Welch's. Else the interval that the finite test set gives for a pair of trainings (Newcombe).
+    """
+    bare, defended = _by_seed(accuracies, UNDEFENDED), _by_seed(accuracies, defense)
+    if not bare or not defended:
+        return None
+    common = sorted(bare.keys() & defended.keys())
+    if len(common) > 1:
+        bare, defended = {seed: bare[seed] for seed in common}, {seed: defended[seed] for seed in common}
+        differences = spread_of([bare[seed].accuracy - defended[seed].accuracy for seed in common])
+        assert differences.low is not None
+        assert differences.high is not None
+        return _made(defense, bare, defended, differences.low, differences.high, "seeds")
+    if len(bare) > 1 and len(defended) > 1:
+        return _made(defense, bare, defended, *_welch(_values(bare), _values(defended)), "other seeds")
+    seed = common[0] if common else None
+    first = bare[min(bare) if seed is None else seed]
+    second = defended[min(defended) if seed is None else seed]
+    low, high = newcombe(first.accuracy, first.test_images, second.accuracy, second.test_images)
+    return _made(defense, {first.seed: first}, {second.seed: second}, low, high, "test set")
+
+
+def accuracy_losses(accuracies: Sequence[Accuracy]) -> list[AccuracyLoss]:
+    """The losses of all defenses that were trained, in the order in which they come."""
+    names = dict.fromkeys(one.defense for one in accuracies if one.defense != UNDEFENDED)
+    return [loss for name in names if (loss := accuracy_loss(accuracies, name)) is not None]
+
+
+def _made(
+    defense: str, bare: dict[int, Accuracy], defended: dict[int, Accuracy], low: float, high: float, source: Source
+) -> AccuracyLoss:
+    without, within = float(np.mean(_values(bare))), float(np.mean(_values(defended)))
+    images = min(one.test_images for one in [*bare.values(), *defended.values()])
+    known = _SOURCES[source].format(seeds=len(defended), images=images)
+    text = (
+        f"accuracy {100 * within:.1f}% against {100 * without:.1f}% without: {100 * (without - within):+.1f} points lost "
+        f"(95% interval {100 * low:+.1f} to {100 * high:+.1f}, {known})"
+    )
+    gamma = max(0.0, high)
+    return AccuracyLoss(
+        defense, within, without, without - within, low, high, gamma, len(defended), images, source, text
+    )
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """The interval for the difference of two means with spreads of their own."""
+    parts = [np.var(values, ddof=1) / len(values) for values in (first, second)]
+    difference, total = float(np.mean(first) - np.mean(second)), float(sum(parts))
+    if total == 0:
+        return difference, difference
+    weights = [part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True)]
+    half = t_factor(total**2 / float(sum(weights))) * math.sqrt(total)
+    return difference - half, difference + half
+
+
+def _by_seed(accuracies: Sequence[Accuracy], defense: str) -> dict[int, Accuracy]:
+    return {one.seed: one for one in accuracies if one.defense == defense}
+
+
+def _values(accuracies: dict[int, Accuracy]) -> list[float]:
+    return [one.accuracy for one in accuracies.values()]

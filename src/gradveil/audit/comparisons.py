@@ -1,0 +1,78 @@
+"""Two defenses on the same images."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gradveil.audit.findings import Findings, worst_cases
+from gradveil.audit.spread import Spread, spread_of
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Worst-case gain of `reference` minus that of `defense`, in dB and paired by image: positive where `defense` leaks less.
+
+    `references` are how many defenses the reference is the mean of, and `defense` leaks less than `better_than` of them.
+    """
+
+    defense: str
+    reference: str
+    difference: Spread
+    references: int
+    better_than: int
+    text: str
+
+
+def saved(bare: Findings, defended: Findings) -> Comparison | None:
+    """What a defense takes away from the worst case over all attacks; None where no image was attacked both ways."""
+    there, here = _gains(bare), _gains(defended)
+    common = sorted(there.keys() & here.keys())
+    if not common:
+        return None
+    difference = spread_of([there[index] - here[index] for index in common])
+    if difference.below_zero:
+        text = f"More leaks than without it: {_turned(difference)}."
+    elif difference.above_zero:
+        text = f"It takes away {difference.words()} of what leaks without it."
+    else:
+        text = f"It cannot be told from no defense: {difference.words()} less leaks."
+    return Comparison(defended.defense, bare.defense, difference, 1, int(difference.mean > 0), text)
+
+
+def against_controls(defended: Findings, controls: Sequence[Findings]) -> Comparison | None:
+    """A defense against the mean of random policies, over the attacks that all of them went through; None where there are none.
+
+    The interval is over images: it speaks of the random policies that were drawn, not of all there are.
+    """
+    keys = {attack.key for attack in defended.attacks}
+    for control in controls:
+        keys &= {attack.key for attack in control.attacks}
+    if not controls or not keys:
+        return None
+    here, drawn = _gains(defended, keys), [_gains(control, keys) for control in controls]
+    common = sorted(set(here).intersection(*drawn))
+    if not common:
+        return None
+    means = [sum(gains[index] for index in common) / len(common) for gains in drawn]
+    own = sum(here[index] for index in common) / len(common)
+    difference = spread_of([sum(gains[index] for gains in drawn) / len(drawn) - here[index] for index in common])
+    who = "one random policy" if len(drawn) == 1 else f"{len(drawn)} random policies"
+    if difference.above_zero:
+        text = f"Better than {who}: {difference.words()} less leaks than from them on average."
+    elif difference.below_zero:
+        text = f"Worse than {who}: {_turned(difference)}."
+    else:
+        text = f"No better than {who}, as far as this shows: {difference.words()} less leaks."
+    return Comparison(defended.defense, who, difference, len(drawn), sum(mean > own for mean in means), text)
+
+
+def _gains(found: Findings, keys: set[tuple[str, str]] | None = None) -> Mapping[int, float]:
+    attacks = [attack for attack in found.attacks if keys is None or attack.key in keys]
+    return {one.index: one.gain for one in worst_cases(attacks)}
+
+
+def _turned(difference: Spread) -> str:
+    """The difference seen from the other side."""
+    assert difference.low is not None
+    assert difference.high is not None
+    interval = f"95% interval {-difference.high:.1f} to {-difference.low:.1f}, n={difference.n}"
+    return f"{-difference.mean:.1f} dB more leaks ({interval})"

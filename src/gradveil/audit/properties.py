@@ -1,0 +1,55 @@
+"""Simple properties of images that might make them easy to rebuild."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from gradveil.errors import GradveilError
+from gradveil.pictures import from_png
+from gradveil.records import Record
+
+# Property -> image -> value, for all images of which it is known.
+Properties = dict[str, dict[int, float]]
+Grey = npt.NDArray[np.float64]
+
+
+def entropy(grey: Grey) -> float:
+    """-sum p log2 p over the 256 grey values, in bits: 0 for one colour, 8 where all values are as frequent."""
+    shares = np.bincount((grey * 255).round().astype(np.int64).ravel(), minlength=256) / grey.size
+    present = shares[shares > 0]
+    return max(0.0, float(-(present * np.log2(present)).sum()))
+
+
+def edges(grey: Grey) -> float:
+    """Mean length of the gradient, forward differences in both directions, where both exist."""
+    down, right = np.diff(grey, axis=0)[:, :-1], np.diff(grey, axis=1)[:-1]
+    return float(np.hypot(down, right).mean()) if down.size else 0.0
+
+
+def contrast(grey: Grey) -> float:
+    """Standard deviation of the grey values in [0, 1]."""
+    return float(grey.std())
+
+
+def total_variation(grey: Grey) -> float:
+    """Mean absolute difference of neighbours, vertical plus horizontal."""
+    parts = [np.abs(np.diff(grey, axis=axis)) for axis in (0, 1)]
+    return float(sum(part.mean() for part in parts if part.size))
+
+
+PROPERTIES = {"entropy": entropy, "edges": edges, "contrast": contrast, "total variation": total_variation}
+
+
+def image_properties(records: Sequence[Record]) -> Properties:
+    """All properties of the originals in the records; pictures that cannot be read are left out."""
+    pictures = {record.index: record.pictures["original"] for record in sorted(records, key=lambda one: one.index)}
+    greys = {index: grey for index, text in pictures.items() if (grey := _grey(text)) is not None}
+    return {name: {index: of(grey) for index, grey in greys.items()} for name, of in PROPERTIES.items()}
+
+
+def _grey(text: str) -> Grey | None:
+    try:
+        return np.asarray(from_png(text).convert("L"), dtype=np.float64) / 255
+    except GradveilError:
+        return None

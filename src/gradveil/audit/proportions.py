@@ -1,0 +1,95 @@
+"""How often, and how sure that is: shares of images with exact bounds."""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+from scipy import stats
+
+from gradveil.errors import GradveilError
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Proportion:
+    """`count` of `n`, with the two-sided interval `low`..`high` and the one-sided bound `upper`, all at `confidence`."""
+
+    count: int
+    n: int
+    share: float
+    low: float
+    high: float
+    upper: float
+    confidence: float
+
+
+@cache
+def proportion(count: int, n: int, *, confidence: float = CONFIDENCE) -> Proportion:
+    """The share with its exact interval and its exact upper bound (Clopper and Pearson, 1934)."""
+    low, high = exact_interval(count, n, confidence=confidence)
+    return Proportion(count, n, count / n, low, high, upper_bound(count, n, confidence=confidence), confidence)
+
+
+def exact_interval(count: int, n: int, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The shares under which neither so many nor so few successes have a chance below (1 - confidence) / 2.
+
+    It covers the true share at least as often as it says, at every n. The ends are quantiles of beta distributions:
+    low of Beta(count, n - count + 1), high of Beta(count + 1, n - count).
+    """
+    tail = (1 - _checked(count, n, confidence)) / 2
+    low = 0.0 if count == 0 else float(stats.beta.ppf(tail, count, n - count + 1))
+    return low, upper_bound(count, n, confidence=1 - tail)
+
+
+def upper_bound(count: int, n: int, *, confidence: float = CONFIDENCE) -> float:
+    """The share that the true one does not exceed; 1 - (1 - confidence)^(1/n) where nothing was seen."""
+    _checked(count, n, confidence)
+    return 1.0 if count == n else float(stats.beta.ppf(confidence, count + 1, n - count))
+
+
+def chance_of_as_many(count: int, n: int, chance: float) -> float:
+    """Pr[at least `count` of `n`] where each has the chance `chance`: the one-sided exact p-value."""
+    _checked(count, n, CONFIDENCE)
+    return float(stats.binom.sf(count - 1, n, chance))
+
+
+def newcombe(
+    first: float, first_n: int, second: float, second_n: int, *, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """An interval for the difference first - second of two shares, from the score interval of each (Newcombe, 1998, method 10).
+
+    The shares count as independent; measured on the same images they agree more than that and the interval is too wide
+    rather than too narrow.
+    """
+    first_low, first_high = _wilson(first, first_n, confidence)
+    second_low, second_high = _wilson(second, second_n, confidence)
+    difference = first - second
+    return (
+        difference - math.hypot(first - first_low, second_high - second),
+        difference + math.hypot(first_high - first, second - second_low),
+    )
+
+
+@cache
+def z_factor(confidence: float = CONFIDENCE) -> float:
+    """How many standard deviations a two-sided interval reaches to either side."""
+    return float(stats.norm.ppf((1 + confidence) / 2))
+
+
+def _wilson(share: float, n: int, confidence: float) -> tuple[float, float]:
+    """The score interval of one share."""
+    z = z_factor(confidence)
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _checked(count: int, n: int, confidence: float) -> float:
+    if n < 1 or not 0 <= count <= n:
+        raise GradveilError(
+            f"{count} of {n} is no share: at least one image, and no more successes than images, would do"
+        )
+    if not 0 < confidence < 1:
+        raise GradveilError(f"a confidence lies between 0 and 1, got {confidence}; 0.95 would do")
+    return confidence

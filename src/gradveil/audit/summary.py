@@ -1,0 +1,64 @@
+"""One verdict per defense, over all stages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, TONES, Level, Tone, Verdict
+
+# The worst decides.
+_WORST_FIRST: tuple[Level, ...] = (LEAKS, CANNOT_TELL, PROTECTS)
+
+
+@dataclass(frozen=True)
+class Overall:
+    """The worst verdict on a defense of a model over the stages that can say something; `stage` is where it comes from.
+
+    `stages` went into it, `silent` did not: there the attack fails even without a defense.
+    """
+
+    dataset: str
+    model: str
+    defense: str
+    level: Level
+    tone: Tone
+    stage: str
+    text: str
+    stages: tuple[str, ...]
+    silent: tuple[str, ...]
+
+
+def overall(verdicts: Sequence[Verdict]) -> list[Overall]:
+    """The overall verdicts in the order in which the defenses come."""
+    groups: dict[tuple[str, str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        groups.setdefault((verdict.dataset, verdict.model, verdict.defense), []).append(verdict)
+    return [_worst(group) for group in groups.values()]
+
+
+def _worst(group: Sequence[Verdict]) -> Overall:
+    telling = [one for one in group if one.level != FAILED]
+    silent = tuple(one.stage for one in group if one.level == FAILED)
+    if not telling:
+        first = group[0]
+        text = f"{_all_of(silent)}: the attacks fail even without a defense, so nothing can be said of this one. {first.text}"
+        return Overall(first.dataset, first.model, first.defense, FAILED, TONES[FAILED], first.stage, text, (), silent)
+    worst = min(telling, key=lambda one: (_WORST_FIRST.index(one.level), -one.gain.mean))
+    stages = tuple(one.stage for one in telling)
+    where = _all_of(stages) if len(stages) == 1 else f"Worst of {len(stages)} stages ({worst.stage})"
+    unsaid = f" Where the attacks fail even without a defense it was not tested: {', '.join(silent)}." if silent else ""
+    return Overall(
+        worst.dataset,
+        worst.model,
+        worst.defense,
+        worst.level,
+        worst.tone,
+        worst.stage,
+        f"{where}: {worst.text}{unsaid}",
+        stages,
+        silent,
+    )
+
+
+def _all_of(stages: Sequence[str]) -> str:
+    said = ", ".join(stages)
+    return said[:1].upper() + said[1:]
