@@ -212,8 +212,8 @@ def federated(record: dict[str, Any]) -> str:
             f"| `{row['partition']}` | {figures[0]} | {figures[1]} | {100 * row['gap']:+.1f}{spread} (n={len(row['central'])}) |"
         )
     lines.append(
-        f"\n`{record['model']}` on {record['dataset']}: test accuracy (n={record['test_images']} images) of one training per seed, "
-        f"{record['steps']} steps of {record['batch']} images on both sides; the difference with its standard deviation over seeds."
+        f"\n`{record['model']}` on {record['dataset']}: test accuracy (n={record['test_images']} images) of one training per "
+        f"seed, {record['steps']} steps of {record['batch']} images on both sides; the difference with its standard deviation."
     )
     return "\n".join(lines) + "\n"
 
@@ -236,9 +236,9 @@ def curious(record: dict[str, Any]) -> str:
             lines.append(f"| `{row['defense']}` | {number} | {accuracies[number]:.1%} | {' | '.join(cells)} |")
     plan = found["plan"]
     lines.append(
-        f"\n`{plan['model']}`, {plan['participants']} participants with {plan['batch']} image each per round, {found['attack']} with "
-        f"{found['iterations']} iterations by an attacker who ignores the defense: gain over a guess of one colour in dB, mean ± standard "
-        "deviation over images, to what was shared. One training per defense."
+        f"\n`{plan['model']}`, {plan['participants']} participants with {plan['batch']} image each per round, {found['attack']} "
+        f"with {found['iterations']} iterations by an attacker who ignores the defense: gain over a guess of one colour in dB, "
+        "mean ± standard deviation over images, to what was shared. One training per defense."
     )
     return "\n".join(lines) + "\n"
 
