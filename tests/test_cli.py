@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from gradveil.attacks import ATTACKS
 from gradveil.cli import main
 from gradveil.client import share
+from gradveil.defenses import DEFENSES, DpSgd, defense_named
 from gradveil.models import build
 from gradveil.pictures import to_pil
 from gradveil.types import Batch, Dataset, to_unit
@@ -49,7 +50,7 @@ def test_help_does_not_load_torch(gradveil: Command) -> None:
     assert shown.stdout.strip() == "[]"
     helped = gradveil("--help")
     assert helped.returncode == 0
-    for command in ("demo", "data", "train", "score", "search", "policies", "apply", "attack", "report"):
+    for command in ("demo", "data", "train", "score", "search", "defenses", "policies", "apply", "attack", "report"):
         assert command in helped.stdout
 
 
@@ -62,6 +63,7 @@ def test_help_does_not_load_torch(gradveil: Command) -> None:
         "score",
         "search",
         "operations",
+        "defenses",
         "policies show",
         "policies count",
         "apply",
@@ -82,9 +84,17 @@ BAD_INPUT = [
     (["data", "folder:nowhere"], "nowhere"),
     (["train", "--dataset", "nosuch"], "unknown dataset"),
     (["train", "--model", "resnett20"], "did you mean 'resnet20'"),
-    (["train", "--policy", "50"], "0 to 49"),
+    (["train", "--defense", "50"], "0 to 49"),
     (["train", "--epochs", "0"], "epochs must be"),
     (["train", "--epochs", "many"], "many"),
+    (["defenses", "prun:0.7"], "did you mean 'prune'"),
+    (["defenses", "prune:0.7", "--images", "10", "--steps", "3"], "only dp-sgd has an epsilon, got prune:0.7"),
+    (["defenses", "--images", "10", "--steps", "3"], "only dp-sgd has an epsilon"),
+    (["defenses", "dp-sgd", "--steps", "3"], "needs --images and --steps"),
+    (["defenses", "dp-sgd", "--images", "10", "--batch", "13", "--steps", "3"], "more than the 10 images"),
+    (["defenses", "dp-sgd:noise=0", "--images", "100", "--steps", "3"], "without noise"),
+    (["defenses", "dp-sgd", "--images", "100", "--steps", "3", "--delta", "2"], "between 0 and 1"),
+    (["defenses", "dp-sgd", "--measure", "--model", "convnet-4"], "batch_norm=group would do"),
     (["score", "50"], "0 to 49"),
     (["score", "3-1-7", "--weights", CORRUPT], "not a readable safetensors file"),
     (["score", "3-1-7", "--weights", "none.safetensors"], "no such weights file"),
@@ -309,3 +319,25 @@ def test_a_gradient_from_somewhere_else(gradveil: Command, tmp_path: Path, fashi
     wrong = gradveil("invert", "g.safetensors", "--model", "mlp-64", "--attack", "analytic")
     assert wrong.returncode == 2
     assert "gradient 'net.layers.1.weight' is (32, 784)" in wrong.stderr
+
+
+def test_defenses_are_listed_accounted_for_and_timed(gradveil: Command) -> None:
+    listed = gradveil("defenses")
+    assert listed.returncode == 0
+    rows = json.loads(gradveil("defenses", "--json").stdout)["defenses"]
+    assert [defense_named(row["defense"]).name for row in rows][: len(DEFENSES)] == list(DEFENSES)
+    assert all(row["description"] and row["guarantee"] for row in rows)
+    by_name = {row["defense"]: row for row in rows}
+    assert by_name["prune:0.7"]["settings"] == {"ratio": None}
+    assert by_name["precode"]["settings"] == {"k": "256", "beta": "0.001", "at": ""}
+    private = ("defenses", "3-1-7 | dp-sgd:noise=1.1", "--images", "1000", "--batch", "13", "--steps", "500")
+    (row,) = json.loads(gradveil(*private, "--delta", "1e-6", "--json").stdout)["defenses"]
+    assert row["epsilon"] == DpSgd(1.1, delta=1e-6).epsilon(0.013, 500)
+    assert row["delta"] == 1e-6
+    assert f"{DpSgd(1.1).epsilon(0.013, 500):.4g} at delta 1e-05" in gradveil(*private).stdout
+    timed = ("--measure", "--model", "mlp-16", "--batch", "2", "--repeats", "3", "--json")
+    rows = json.loads(gradveil("defenses", *timed).stdout)["defenses"]
+    assert all(row["refused"] is None and row["cost"]["ratio"][1] > 0 for row in rows)
+    assert {row["defense"]: row["cost"]["extra_parameters"] for row in rows if row["cost"]["extra_parameters"]} == {
+        "precode": (16 * 512 + 512) + (256 * 16 + 16)
+    }

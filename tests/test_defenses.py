@@ -27,11 +27,15 @@ from gradveil.defenses import (
     Chain,
     Clip,
     Defense,
+    DpSgd,
     GaussianNoise,
     LaplacianNoise,
     NoDefense,
     Precode,
     Prune,
+    Random,
+    Soteria,
+    TrainOnly,
     defense_named,
 )
 from gradveil.defenses.precode import Bottleneck, bottlenecks, read_draws
@@ -52,8 +56,16 @@ EXAMPLES = [
     "clip:1",
     "precode",
     "precode:k=64,beta=0.01",
+    "soteria",
+    "soteria:ratio=0.25,at=net.classify",
+    "dp-sgd:batch_norm=group",
+    "dp-sgd:noise=0.5,norm=2,delta=1e-06,expected=13,batch_norm=group",
+    "random",
+    "random:k=3,draw=7",
+    "train-only:prune:0.7",
     "3-1-7",
     "3-1-7+43-18-18 | prune:0.7",
+    "3-1-7 | train-only:gaussian:0.01",
 ]
 
 
@@ -68,7 +80,7 @@ def one_image(fashion: Dataset, index: int = 0) -> Batch:
 
 
 def evidence_of(model: nn.Module, batch: Batch, defense: Defense) -> Evidence:
-    gradients = defense.gradients(share(model, batch), seed=0)
+    gradients = defense.shared(share, model, batch, seed=0)
     return Evidence(model, gradients, SHAPE, len(batch.images), batch.labels)
 
 
@@ -115,6 +127,28 @@ def test_noise_is_scale_times_one_standard_draw(kind: type[GaussianNoise | Lapla
     alone = kind(1.0).gradients({"conv.bias": zeros["conv.bias"]}, seed=5)
     assert torch.equal(alone["conv.bias"], standard["conv.bias"])
     assert not torch.equal(kind(1.0).gradients(zeros, seed=6)["conv.bias"], standard["conv.bias"])
+
+
+@pytest.mark.parametrize("text", ["none", "gaussian:0", "laplacian:0", "prune:0", "soteria:0", "clip:1e9"])
+def test_a_defense_of_nothing_changes_no_bit(fashion: Dataset, small_net: nn.Module, text: str) -> None:
+    defense = defense_named(text)
+    images, indices = fashion.test.images[:3], torch.arange(3)
+    assert torch.equal(defense.images(images, seed=1, indices=indices), images)
+    assert defense.network(small_net, seed=1) is small_net
+    batch = Batch(to_unit(images), fashion.test.labels[:3])
+    plain, found = share(small_net, batch), defense.shared(share, small_net, batch, seed=1)
+    assert list(found) == list(plain)
+    assert all(torch.equal(found[name], value) for name, value in plain.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("text", ["gaussian:0.1", "laplacian:0.1", "prune:0.5", "clip:0.1"])
+def test_names_shapes_and_types_stay(text: str, dtype: torch.dtype) -> None:
+    gradients = {name: value.to(dtype) for name, value in random_gradients().items()}
+    found = defense_named(text).gradients(gradients, seed=0)
+    assert [(name, value.shape, value.dtype) for name, value in found.items()] == [
+        (name, value.shape, dtype) for name, value in gradients.items()
+    ]
 
 
 # --- pruning and clipping
@@ -169,6 +203,17 @@ def test_clipping_to_a_norm(norm: float) -> None:
     assert float(flat.norm()) == pytest.approx(norm, rel=1e-6)
     before = torch.cat([value.flatten() for value in gradients.values()]).double()
     assert float(torch.cosine_similarity(flat, before, dim=0)) == pytest.approx(1, abs=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_clipping_never_lengthens(seed: int, size: float, norm: float) -> None:
+    gradients = {name: size * value for name, value in random_gradients(seed).items()}
+    before, after = (
+        float(torch.cat([value.flatten() for value in each.values()]).double().norm())
+        for each in (gradients, Clip(norm).gradients(gradients, seed=0))
+    )
+    assert after == pytest.approx(min(before, norm), rel=1e-6)
 
 
 def test_clipping_leaves_what_is_short_enough() -> None:
@@ -532,6 +577,21 @@ def test_policies_and_policy_files_are_defenses(tmp_path: Path, fashion: Dataset
         ("gaussian:-1", "from 0 on"),
         ("gaussian:inf", "from 0 on"),
         ("clip:0", "above 0"),
+        ("soteria:1", "below 1"),
+        ("soteria:ration=0.3", "did you mean 'ratio'"),
+        ("dp-sgd:noise=-1", "from 0 on"),
+        ("dp-sgd:norm=0", "above 0"),
+        ("dp-sgd:delta=1", "between 0 and 1"),
+        ("dp-sgd:expected=0", "above 0"),
+        ("dp-sgd:batch_norm=layer", "known: refuse, group"),
+        ("random:k=0", "1 to 1000"),
+        ("random:draw=-1", "from 0 on"),
+        ("random:k=many", "whole number"),
+        ("train-only", "train-only:prune:0.7"),
+        ("train-only: ", "train-only:prune:0.7"),
+        ("train-only:none", "got none"),
+        ("train-only:train-only:prune:0.7", "got train-only:prune:0.7"),
+        ("train-only:prun:0.7", "did you mean 'prune'"),
         ("none:3", "no settings"),
         ("3-1-99", "0 to 49"),
         ("translate_x", "needs a level"),
@@ -552,7 +612,10 @@ def test_what_is_no_defense_is_refused_in_one_line(text: str, hint: str) -> None
 @given(
     st.one_of(
         st.text(max_size=30),
-        st.from_regex(r"(gaussian|prune|clip|precode|none|laplacian)[:|]?[a-z0-9=.,|+ -]{0,12}", fullmatch=True),
+        st.from_regex(
+            r"(gaussian|prune|clip|precode|none|laplacian|soteria|dp-sgd|random|train-only)[:|]?[a-z0-9=.,|+ -]{0,12}",
+            fullmatch=True,
+        ),
     )
 )
 def test_any_text_is_a_defense_or_one_line(text: str) -> None:
@@ -574,5 +637,9 @@ def test_settings_survive_their_spelling(scale: float, ratio: float, k: int, bet
         Prune(ratio),
         Precode(k, beta),
         Precode(at=("a.b", "c")),
+        Soteria(ratio, at=("a.b",)),
+        DpSgd(scale, 1 + beta, expected=float(k), batch_norm="group"),
+        Random(1 + k % 1000, k),
+        TrainOnly(GaussianNoise(scale)),
     ):
         assert defense_named(str(defense)) == defense

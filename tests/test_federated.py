@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -23,6 +24,7 @@ from gradveil.federated import rounds as rounds_module
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious import attack_recording, spelled_client
 from gradveil.federated.partitions import partitioned
+from gradveil.federated.privacy import epsilon_of
 from gradveil.federated.recordings import Recording, read_recording, recorded, recordings_in
 from gradveil.federated.rounds import Row, in_process
 from gradveil.federated.server import accuracy_of, mean_of
@@ -351,6 +353,55 @@ def test_those_who_do_not_answer_are_named_and_training_goes_on(fashion: Dataset
     log = (tmp_path / "log.txt").read_text()
     assert "round 0: no answer from participant 2; went on without" in log
     assert "round 1: nobody answered; the weights stay as they are" in log
+
+
+# dp-sgd
+
+
+def test_epsilon_is_that_of_opacus(fashion: Dataset, tmp_path: Path) -> None:
+    from opacus.accountants import RDPAccountant
+
+    plan = replace(SMALL, defense="3-1-7 | dp-sgd:noise=1.2,norm=0.5", rounds=5, dropout=0.3, batch=20)
+    done = federate(plan, fashion, tmp_path)
+    everybody = participants_of(plan, fashion.train)
+    taken = [
+        sum(number not in done.missing or one not in done.missing[number] for number in range(5)) for one in range(4)
+    ]
+    assert min(taken) < max(taken)
+    accountant = RDPAccountant()
+    for _ in range(max(taken)):
+        accountant.step(noise_multiplier=1.2, sample_rate=20 / 1500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = accountant.get_epsilon(delta=1e-5)
+    assert epsilon_of(plan, everybody) == pytest.approx(expected, rel=1e-12)
+    assert epsilon_of(SMALL, everybody) is None
+
+
+def test_private_participants_sample_by_chance_and_share_noise_when_they_have_no_image(fashion: Dataset) -> None:
+    plan = replace(SMALL, defense="dp-sgd:noise=2,norm=0.5", participants=60, batch=2, rounds=300)
+    one = participants_of(plan, fashion.train)[7]
+    sizes = [len(one.work(number).indices) for number in range(300)]
+    # Binomial(100, 0.02): a mean of 2, and 13% of the batches empty.
+    assert 1.7 < sum(sizes) / 300 < 2.3
+    assert 20 < sizes.count(0) < 65
+    network = network_of(plan, fashion)
+    update = one.contribute(network, sizes.index(0))
+    noise = torch.cat([tensor.flatten() for tensor in update.gradients.values()])
+    assert update.images == 2
+    assert float(noise.std()) == pytest.approx(2 * 0.5 / 2, rel=0.03)
+
+
+def test_train_only_shares_the_defended_and_attacks_the_clean_gradient(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, rounds=1, batch=1, defense="train-only:prune:0.9")
+    federate(plan, fashion, tmp_path, curiosity=Curiosity((0,)))
+    (recording,) = map(read_recording, recordings_in(tmp_path))
+    assert all(int((tensor == 0).sum()) >= int(0.9 * tensor.numel()) for tensor in recording.update.values())
+    (published,) = attack_recording(recording, replace(HOW, attack="idlg", iterations=60), fashion, tmp_path)
+    clean = replace(recording, plan=replace(plan, defense="prune:0.9"))
+    (honest,) = attack_recording(clean, replace(HOW, attack="idlg", iterations=60), fashion, tmp_path)
+    assert published.gain > 15
+    assert honest.gain < published.gain - 10
 
 
 # The curious server

@@ -84,7 +84,7 @@ def test_own_model_from_the_working_directory(tmp_path: Path, monkeypatch: pytes
     assert model(torch.rand(2, 3, 8, 8)).shape == (2, 4)
 
 
-CARD = ModelCard("lenet", (1, 28, 28), tuple("abc"), "fashion-mnist", 3, 2.0, 0.5, None, "0.1.0")
+CARD = ModelCard("lenet", (1, 28, 28), tuple("abc"), "fashion-mnist", 3, 2.0, 0.5, "none", "0.1.0")
 
 
 def test_weights_come_back_with_their_card(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_foreign_and_damaged_weights_are_refused(tmp_path: Path) -> None:
 
 def test_a_card_cannot_make_us_run_code(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
-    card = ModelCard("os:system", (1, 28, 28), tuple("abc"), "x", 0, 0.0, None, None, "0.1.0")
+    card = ModelCard("os:system", (1, 28, 28), tuple("abc"), "x", 0, 0.0, None, "none", "0.1.0")
     save_weights(path, build("lenet", (1, 28, 28), 3), card)
     with pytest.raises(GradveilError, match="pass --model os:system"):
         load_model(path)

@@ -4,20 +4,39 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import nn
 
+from gradveil.cli.network import open_network
+from gradveil.client import Client, gradient
 from gradveil.datasets import load
+from gradveil.defenses import Defense, NoDefense, defense_named
+from gradveil.defenses.precode import bottlenecks
 from gradveil.errors import GradveilError
-from gradveil.models.weights import load_model
+from gradveil.models import untrained
+from gradveil.models.stochastic import drawing, normal
+from gradveil.models.weights import ModelCard, load_model, save_weights
+from gradveil.progress import Advance, Progress, Unit, silent
+from gradveil.randomness import derive_seed, generator
 from gradveil.training import Recipe, train
-from gradveil.training.batches import AugmentedImages, Ticket, crop_and_flip, training_loader
-from gradveil.transforms import Policy
-from gradveil.types import Dataset
+from gradveil.training.batches import (
+    AugmentedImages,
+    PoissonBatches,
+    ShuffledBatches,
+    Ticket,
+    crop_and_flip,
+    training_loader,
+)
+from gradveil.types import Batch, Dataset, Gradients, to_unit
 
 RECIPE = Recipe(epochs=3, batch_size=32, lr=0.05)
 
@@ -49,10 +68,10 @@ def test_crop_and_flip_equals_a_slow_loop(fashion: Dataset) -> None:
 
 
 def test_batches_do_not_depend_on_workers_and_cover_every_image_once(few: Dataset) -> None:
-    policy = Policy.parse("3-1-7+43-18-18")
+    defense = defense_named("3-1-7+43-18-18")
     passes = []
     for workers in (0, 2):
-        loader = training_loader(few.train, batch_size=50, seed=3, policy=policy, workers=workers)
+        loader = training_loader(few.train, batch_size=50, seed=3, defense=defense, workers=workers)
         loader.sampler.set_epoch(4)  # type: ignore[union-attr]
         passes.append(list(loader))
     assert [len(labels) for _, labels in passes[0]] == [50, 50, 50, 50, 40]
@@ -110,10 +129,196 @@ def test_a_damaged_checkpoint_is_named(few: Dataset, tmp_path: Path) -> None:
         train(few, "convnet-4", tmp_path, recipe=Recipe(epochs=1))
 
 
+class Killed(Exception):
+    pass
+
+
+def killed_after(steps: int) -> Progress:
+    """A progress bar that ends the training in the middle."""
+
+    @contextmanager
+    def bar(title: str, total: int, unit: Unit) -> Iterator[Advance]:
+        done = 0
+
+        def advance(units: int) -> None:
+            nonlocal done
+            done += units
+            if done >= steps:
+                raise Killed
+
+        yield advance
+
+    return bar
+
+
+@pytest.mark.parametrize(
+    ("defense", "workers"),
+    [("none", 1), ("prune:0.9", 0), ("gaussian:1e-3", 0), ("precode:k=8", 0), ("3-1-7 | precode:k=8 | clip:1", 0)],
+)
+def test_interrupted_training_ends_with_the_same_weights(
+    few: Dataset, tmp_path: Path, defense: str, workers: int
+) -> None:
+    def run(folder: str, progress: Progress = silent) -> Path:
+        return train(
+            few,
+            "mlp-16",
+            tmp_path / folder,
+            recipe=RECIPE,
+            defense=defense_named(defense),
+            workers=workers,
+            progress=progress,
+        ).weights
+
+    whole = run("whole")
+    for steps in (4, 12, 18):
+        with pytest.raises(Killed):
+            run("killed", killed_after(steps))
+    assert run("killed").read_bytes() == whole.read_bytes()
+    for name in ("best.safetensors", "history.csv"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@dataclass(frozen=True)
+class Doubled(Defense):
+    """A participant that computes its gradient in its own way."""
+
+    def client(self, client: Client, *, seed: int) -> Client:
+        return lambda model, batch: {name: 2 * one for name, one in client(model, batch).items()}
+
+
+@dataclass(frozen=True)
+class Sampled(NoDefense):
+    """Asks for Poisson sampling, and divides by the images it was told to expect."""
+
+    expected: float | None = None
+
+    @property
+    def poisson(self) -> bool:
+        return True
+
+    def sampled(self, expected: float) -> "Sampled":
+        return Sampled(expected)
+
+    def client(self, client: Client, *, seed: int) -> Client:
+        assert self.expected is not None
+
+        def summed(model: nn.Module, batch: Batch) -> Gradients:
+            if not len(batch.images):
+                return {name: torch.zeros_like(one) for name, one in model.named_parameters()}
+            scale = len(batch.images) / (self.expected or 0)
+            return {name: scale * one for name, one in client(model, batch).items()}
+
+        return summed
+
+
+@pytest.mark.parametrize("name", ["none", "prune:0.9", "gaussian:1e-2", "precode:k=8", "3-1-7 | clip:0.5", "doubled"])
+def test_defended_training_equals_a_loop_by_hand(few: Dataset, tmp_path: Path, name: str) -> None:
+    defense = Doubled() if name == "doubled" else defense_named(name)
+    recipe = Recipe(epochs=2, batch_size=100, lr=0.05)
+    trained = train(few, "convnet-2", tmp_path, recipe=recipe, defense=defense, seed=1)
+    network = defense.network(untrained("convnet-2", few, seed=1), seed=1)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    order, step = ShuffledBatches(len(few.train), 100, 1), 0
+    for epoch in range(2):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.05 * 0.1 ** sum(drop <= epoch for drop in recipe.drops)
+        order.set_epoch(epoch)
+        for _, indices in order:
+            cropped = crop_and_flip(few.train.images[indices], indices, 1, epoch)
+            images = defense.images(cropped, seed=derive_seed(1, "epoch", epoch), indices=indices)
+            # Of one channel, every layout is channels last to torch, and rounding differs by the layout.
+            unit = torch.empty(images.shape, memory_format=torch.channels_last).copy_(to_unit(images))
+            batch = Batch(unit, few.train.labels[indices])
+            with drawing(network, normal(generator(1, "draws", "step", step))):
+                shared = defense.shared(gradient, network, batch, seed=derive_seed(1, "step", step))
+            for parameter_name, parameter in network.named_parameters():
+                parameter.grad = shared[parameter_name]
+            optimizer.step()
+            step += 1
+    state = load_file(trained.weights)
+    assert state.keys() == network.state_dict().keys()
+    for tensor_name, tensor in network.state_dict().items():
+        assert torch.equal(state[tensor_name], tensor), tensor_name
+
+
+def test_a_defense_that_computes_the_gradient_cannot_be_halved(few: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(GradveilError, match="computes its own gradient"):
+        train(few, "mlp-8", tmp_path, recipe=Recipe(epochs=1, halve_loss=True), defense=Doubled())
+    assert not list(tmp_path.iterdir())
+
+
+def test_poisson_batches_are_independent_draws(few: Dataset) -> None:
+    loader = training_loader(few.train, batch_size=24, seed=0, defense=Sampled())
+    assert isinstance(loader.sampler, PoissonBatches)
+    drawn = []
+    for epoch in range(200):
+        loader.sampler.set_epoch(epoch)
+        drawn += [indices for _, indices in loader.sampler]
+    assert len(drawn) == 2000
+    sizes = torch.tensor([len(indices) for indices in drawn], dtype=torch.float64)
+    # Binomial(240, 0.1): mean 24, variance 21.6.
+    assert float(sizes.mean()) == pytest.approx(24, abs=4 * (21.6 / 2000) ** 0.5)
+    assert float(sizes.var()) == pytest.approx(21.6, rel=4 * (2 / 2000) ** 0.5)
+    counts = torch.cat(drawn).bincount(minlength=240).double()
+    assert float(((counts - 200) ** 2 / 180).mean()) == pytest.approx(1, abs=4 * (2 / 240) ** 0.5)
+
+
+def test_training_copes_with_empty_batches(few: Dataset, tmp_path: Path) -> None:
+    tiny = Dataset("tiny", few.train.take(range(12)), few.test)
+    recipe = Recipe(epochs=3, batch_size=1, lr=0.01)
+    trained = train(tiny, "mlp-8", tmp_path, recipe=recipe, defense=Sampled())
+    order = PoissonBatches(12, 1, 0)
+    sizes = []
+    for epoch in range(3):
+        order.set_epoch(epoch)
+        sizes += [len(indices) for _, indices in order]
+    assert 0 in sizes
+    assert len(set(sizes)) > 2
+    with (tmp_path / "history.csv").open() as file:
+        assert all(float(row["loss"]) > 0 for row in csv.DictReader(file))
+    assert all(bool(tensor.isfinite().all()) for tensor in load_file(trained.weights).values())
+
+
+def test_weights_of_a_defended_training_know_their_network(few: Dataset, tmp_path: Path) -> None:
+    recipe = Recipe(epochs=1)
+    trained = train(few, "lenet", tmp_path / "precode", recipe=recipe, defense=defense_named("precode:k=8"))
+    network, card = load_model(trained.weights)
+    assert card.defense == "precode:k=8"
+    assert list(bottlenecks(network)) == ["net.classify.precode"]
+    for defense in (None, "none", "precode:k=8", "precode:k=8 | prune:0.9"):
+        opened = open_network(
+            None, trained.weights, few, 0, defense=None if defense is None else defense_named(defense)
+        )
+        assert list(bottlenecks(opened.module)) == ["net.classify.precode"]
+        assert opened.stage == "trained for 1 epochs with precode:k=8"
+        assert all(torch.equal(opened.module.state_dict()[name], one) for name, one in network.state_dict().items())
+    with pytest.raises(GradveilError, match="changes the network otherwise"):
+        open_network(None, trained.weights, few, 0, defense=defense_named("precode:k=16"))
+    plain = train(few, "lenet", tmp_path / "prune", recipe=recipe, defense=defense_named("prune:0.5"))
+    opened = open_network(None, plain.weights, few, 0, defense=defense_named("precode"))
+    assert opened.stage == "trained for 1 epochs with prune:0.5, what the defense adds untrained"
+
+
+@pytest.mark.parametrize("defense", ["somewhere/best.json", "nonsense"])
+def test_a_card_with_a_strange_defense_is_refused(few: Dataset, tmp_path: Path, defense: str) -> None:
+    network = untrained("mlp-2", few)
+    card = ModelCard("mlp-2", few.train.image_shape, few.train.classes, "few", 0, 1.0, None, defense, "0.1.0")
+    save_weights(tmp_path / "odd.safetensors", network, card)
+    with pytest.raises(GradveilError, match=r"odd\.safetensors: (its model card is damaged|trained with a defense)"):
+        load_model(tmp_path / "odd.safetensors")
+
+
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path: Path) -> None:
     def command(folder: str) -> list[str]:
-        options = ["--dataset", "fashion-mnist-tenth[:10%]", "--model", "convnet-4", "--policy", "3-1-7"]
+        options = [
+            "--dataset",
+            "fashion-mnist-tenth[:10%]",
+            "--model",
+            "convnet-4",
+            "--defense",
+            "3-1-7 | precode:k=16 | prune:0.9",
+        ]
         length = ["--epochs", "6", "--batch-size", "20"]
         return [sys.executable, "-m", "gradveil", "train", *options, *length, "--out", str(tmp_path / folder)]
 

@@ -171,6 +171,33 @@ def adaptive(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def precode(record: dict[str, Any]) -> str:
+    """What the bottleneck's size and weight cost and hide, from `python -m bench.precode`."""
+    lines = [
+        "| network | defense | test accuracy (standard error, seeds) | plain attacker | attacker who knows it |",
+        "|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        figures = [
+            f"{row[who]['psnr']:.1f} ± {row[who]['psnr_sd']:.1f} ({row[who]['gain']:+.1f})" if who in row else ""
+            for who in ("plain", "adaptive")
+        ]
+        accuracy = f"{row['accuracy']:.1%} ({row['accuracy_se']:.1%}, {row['seeds']})"
+        lines.append(f"| {row['model']} | `{row['defense']}` | {accuracy} | {figures[0]} | {figures[1]} |")
+    settings = "; ".join(
+        f"{name}: {case['epochs']} epochs, batches of {case['batch_size']}, rate {case['lr']:g}, attacked by {case['attack']} "
+        f"with {case['iterations']} iterations"
+        for name, case in record["cases"].items()
+    )
+    lines.append(
+        f"\n{record['dataset']}, short trainings ({settings}): accuracy on {record['test_images']} test images, its standard "
+        "error over seeds where there are several and else over test images. Attacks are on the untrained network, on "
+        f"{len(record['images'])} images: PSNR to the original in dB with the standard deviation between images, in brackets the "
+        "mean gain over a guess of one colour."
+    )
+    return "\n".join(lines) + "\n"
+
+
 # The writer of a block, and the record it reads.
 WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "demo": (demo, "demo"),
@@ -182,6 +209,7 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "inverting": (inverting, "inverting"),
     "table2": (table2, "table2"),
     "adaptive": (adaptive, "adaptive"),
+    "precode": (precode, "precode"),
 }
 
 

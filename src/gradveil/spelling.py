@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import TypeVar, get_args, get_type_hints
+from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gradveil.errors import GradveilError
 from gradveil.names import unknown
@@ -39,6 +39,10 @@ def spelled(value: object) -> str:
 
 def _read(kind: Callable[..., object], name: str, key: str, value: str) -> object:
     wanted = get_type_hints(kind)[key]
+    if get_origin(wanted) is Literal:
+        if value not in get_args(wanted):
+            raise unknown(value, get_args(wanted), f"{key} of {name}")
+        return value
     choices = get_args(wanted) if type(None) in get_args(wanted) else (wanted,)
     if int in choices or float in choices:
         number: type[int] | type[float] = int if int in choices else float

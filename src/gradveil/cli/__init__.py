@@ -6,7 +6,20 @@ from typing import Annotated
 import click
 import typer
 
-from gradveil.cli import attack, data, demo, federate, invert, operations, policies, report, score, search, train
+from gradveil.cli import (
+    attack,
+    data,
+    defenses,
+    demo,
+    federate,
+    invert,
+    operations,
+    policies,
+    report,
+    score,
+    search,
+    train,
+)
 from gradveil.errors import GradveilError
 from gradveil.version import __version__
 
@@ -34,6 +47,7 @@ app.command()(train.train)
 app.command()(score.score)
 app.command()(search.search)
 app.command()(operations.operations)
+app.command()(defenses.defenses)
 app.add_typer(policies.policies, name="policies")
 app.command()(policies.apply)
 app.command()(attack.attack)

@@ -11,13 +11,14 @@ from gradveil.cli.output import JsonOption, SeedOption, emit, say, table
 from gradveil.cli.train import ModelOption
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from gradveil.federated.plan import Plan
     from gradveil.federated.rounds import Row
     from gradveil.federated.summary import Leak
     from gradveil.federated.watch import Load
     from gradveil.scenario import Scenario
+    from gradveil.types import Dataset
 
 IterationsOption = Annotated[int | None, typer.Option(help="Of the attack; default: as published.", min=1)]
 LabelsOption = Annotated[
@@ -129,7 +130,7 @@ def federate(
                 with bar(f"attacking what was recorded with {curious}", total, "steps") as advance:
                     watcher.finish(total, advance)
     leaks = [] if how is None or later else attack_recorded(folder, how, data_dir)
-    report_run(folder, plan, trained.history, leaks, json=json)
+    report_run(folder, plan, trained.history, leaks, json=json, proven=proven(plan, loaded))
 
 
 def curious(
@@ -175,6 +176,15 @@ def curious(
     report_run(folder, plan, read_history(folder), leaks, json=json)
 
 
+def proven(plan: "Plan", dataset: "Dataset") -> "dict[str, float]":
+    """Epsilon and delta, where the defense proves some."""
+    from gradveil.federated.participant import participants_of
+    from gradveil.federated.privacy import delta_of, epsilon_of
+
+    epsilon, delta = epsilon_of(plan, participants_of(plan, dataset.train)), delta_of(plan)
+    return {} if epsilon is None or delta is None else {"epsilon": epsilon, "delta": delta}
+
+
 def scenario(attack: str, iterations: int | None, labels: str | None, attacker: str, seed: int) -> "Scenario":
     """How recordings are attacked; what they are of is filled in by each of them."""
     from gradveil.scenario import Scenario
@@ -213,7 +223,15 @@ def attack_recorded(folder: Path, how: "Scenario", data_dir: Path | None) -> "li
         return leaks_of(attack_all(folder, how, loader(data_dir), advance=advance))
 
 
-def report_run(folder: Path, plan: "Plan", history: "Sequence[Row]", leaks: "Sequence[Leak]", *, json: bool) -> None:
+def report_run(
+    folder: Path,
+    plan: "Plan",
+    history: "Sequence[Row]",
+    leaks: "Sequence[Leak]",
+    *,
+    json: bool,
+    proven: "Mapping[str, float] | None" = None,
+) -> None:
     """Accuracy and leakage per round as a table (or JSON), a CSV file and a plot."""
     from dataclasses import asdict
 
@@ -233,6 +251,7 @@ def report_run(folder: Path, plan: "Plan", history: "Sequence[Row]", leaks: "Seq
                 "plan": asdict(plan),
                 "history": [asdict(row) | {"accuracy_se": row.accuracy_se} for row in history],
                 "leakage": [asdict(leak) for leak in leaks],
+                "proven": dict(proven or {}),
             }
         )
         return
@@ -259,6 +278,10 @@ def report_run(folder: Path, plan: "Plan", history: "Sequence[Row]", leaks: "Seq
         say(
             f"test accuracy after {last.round} rounds: {accuracies[last.round]} (n={last.test_images} images, 1 seed); "
             f"plot: {plot}"
+        )
+    if proven:
+        say(
+            f"proven per image of every participant: ({proven['epsilon']:.3g}, {proven['delta']:g})-DP, by Opacus' accountant"
         )
     if leaks:
         say(f"gradveil report {folder} makes a page of the pictures")

@@ -42,12 +42,13 @@ def open_network(
 ) -> Network:
     """The model in `weights`, else a fresh one called `model`; either must fit the dataset.
 
-    With `stage` the fresh one takes so many training steps first, with the defense on.
+    With `stage` the fresh one takes so many training steps first, with the defense on. What a defense adds to a network is
+    added once: weights that were trained with it have it already.
     """
-    from gradveil.defenses import Defense
+    from gradveil.defenses import Defense, NoDefense
     from gradveil.errors import GradveilError
-    from gradveil.models import untrained
-    from gradveil.models.weights import load_model
+    from gradveil.models import build, untrained
+    from gradveil.models.weights import fits, load_model
     from gradveil.parallel import one_thread
     from gradveil.training.early import train_steps
 
@@ -69,7 +70,21 @@ def open_network(
             f"{dataset.name} has {expected[0]} in {expected[1]}"
         )
     stage_in_words = f"trained for {card.epochs:g} epochs"
-    defended = module if defense is None else defense.network(module, seed=seed)
-    if defended is not module:
-        stage_in_words += ", what the defense adds untrained"
-    return Network(defended, card.model, stage_in_words)
+    if card.defense != str(NoDefense()):
+        stage_in_words += f" with {card.defense}"
+    bare = build(card.model, card.image_shape, len(card.classes))
+    if fits(module, bare):
+        defended = module if defense is None else defense.network(module, seed=seed)
+        added = "" if defended is module else ", what the defense adds untrained"
+        return Network(defended, card.model, stage_in_words + added)
+    # The defense was there in training already.
+    wanted = bare if defense is None else defense.network(bare, seed=seed)
+    if wanted is bare:
+        return Network(module, card.model, stage_in_words)
+    if not fits(module, wanted):
+        raise GradveilError(
+            f"{weights} was trained with {card.defense}, and {defense} changes the network otherwise: "
+            f"--defense {card.defense!r} would do"
+        )
+    wanted.load_state_dict(module.state_dict())
+    return Network(wanted, card.model, stage_in_words)

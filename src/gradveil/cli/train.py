@@ -20,9 +20,12 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Default 60; 50 with --semi.")] = None,
     batch_size: Annotated[int, typer.Option()] = 128,
     lr: Annotated[float, typer.Option(help="Learning rate; drops tenfold at 3/8, 5/8 and 7/8.")] = 0.1,
-    policy: Annotated[
-        str | None, typer.Option(help="Train on images transformed by this policy or policy file.")
-    ] = None,
+    defense: Annotated[
+        str,
+        typer.Option(
+            help="A policy, a policy file, precode, prune:0.7, gaussian:1e-3, ... or several: '3-1-7 | prune:0.7'."
+        ),
+    ] = "none",
     semi: Annotated[bool, typer.Option("--semi", help="The search's model: a tenth of the images, 50 epochs.")] = False,
     halve_loss: Annotated[
         bool, typer.Option("--halve-loss", help="Repeat a slip of the published code, for exact replication.")
@@ -40,28 +43,29 @@ def train(
 
         gradveil train --dataset fashion-mnist-tenth --model resnet20
         gradveil train --model convnet-16 --semi
-        gradveil train --model resnet20 --policy 3-1-7+43-18-18 --epochs 12
+        gradveil train --model resnet20 --defense 3-1-7+43-18-18 --epochs 12
+        gradveil train --model lenet --defense precode
     """
     from gradveil import datasets
+    from gradveil.defenses import NoDefense, defense_named
     from gradveil.progress import bar
     from gradveil.training import SEMI, SEMI_SHARE, Recipe
     from gradveil.training import train as run
-    from gradveil.transforms import load_policy
 
-    chosen = None if policy is None else load_policy(policy)
-    spelled = None if chosen is None else str(chosen)
+    chosen = defense_named(defense)
+    part = "" if chosen == NoDefense() else str(chosen)
     if semi and "[" not in dataset:
         dataset += SEMI_SHARE
     length = epochs if epochs is not None else (SEMI if semi else Recipe()).epochs
     recipe = Recipe(epochs=length, batch_size=batch_size, lr=lr, halve_loss=halve_loss)
-    folder = out or Path("runs/train") / _folder_name(dataset, model, f"{length}epochs", spelled, f"seed{seed}")
+    folder = out or Path("runs/train") / _folder_name(dataset, model, f"{length}epochs", part, f"seed{seed}")
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
     trained = run(
         loaded,
         model,
         folder,
         recipe=recipe,
-        policy=chosen,
+        defense=chosen,
         seed=seed,
         workers=workers,
         tensorboard=tensorboard,
@@ -79,7 +83,7 @@ def train(
                 "best_weights": str(trained.best_weights),
                 "dataset": dataset,
                 "model": model,
-                "policy": spelled,
+                "defense": str(chosen),
                 "seed": seed,
             }
         )
@@ -90,5 +94,5 @@ def train(
         say(f"weights: {trained.weights}")
 
 
-def _folder_name(*parts: str | None) -> str:
+def _folder_name(*parts: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+_-]+", "_", "-".join(part for part in parts if part))

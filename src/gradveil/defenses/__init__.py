@@ -6,9 +6,13 @@ import re
 from gradveil.defenses.augment import Augment
 from gradveil.defenses.base import Attacker, Defense, NoDefense
 from gradveil.defenses.chain import Chain
+from gradveil.defenses.dp_sgd import DpSgd
 from gradveil.defenses.noise import GaussianNoise, LaplacianNoise
 from gradveil.defenses.precode import Precode
 from gradveil.defenses.pruning import Clip, Prune
+from gradveil.defenses.random import Random
+from gradveil.defenses.soteria import Soteria
+from gradveil.defenses.train_only import TrainOnly
 from gradveil.errors import GradveilError
 from gradveil.names import unknown
 from gradveil.spelling import made
@@ -16,16 +20,21 @@ from gradveil.transforms import OPERATIONS, load_policy
 
 __all__ = [
     "DEFENSES",
+    "EXAMPLES",
     "Attacker",
     "Augment",
     "Chain",
     "Clip",
     "Defense",
+    "DpSgd",
     "GaussianNoise",
     "LaplacianNoise",
     "NoDefense",
     "Precode",
     "Prune",
+    "Random",
+    "Soteria",
+    "TrainOnly",
     "defense_named",
 ]
 
@@ -37,6 +46,18 @@ DEFENSES: dict[str, type[Defense]] = {
     "prune": Prune,
     "clip": Clip,
     "precode": Precode,
+    "soteria": Soteria,
+    "dp-sgd": DpSgd,
+    "random": Random,
+    "train-only": TrainOnly,
+}
+# For those that need a setting.
+EXAMPLES = {
+    "gaussian": "gaussian:1e-3",
+    "laplacian": "laplacian:1e-3",
+    "prune": "prune:0.7",
+    "clip": "clip:1.0",
+    "train-only": "train-only:prune:0.7",
 }
 _POLICIES = ", a policy such as 3-1-7, a policy file, or several joined by ' | '"
 
@@ -45,7 +66,8 @@ def defense_named(text: str) -> Defense:
     """The defense called `text`.
 
     A name with its settings (`none`, `gaussian:1e-3`, `prune:0.7`, `precode:k=64,beta=1e-3`), a policy (`3-1-7+43-18-18`), a
-    policy file, or several of these in the order in which they act: `3-1-7 | prune:0.7`.
+    policy file, or several of these in the order in which they act: `3-1-7 | prune:0.7`. Before any one of them `train-only:`
+    leaves the attacked gradient undefended: `3-1-7 | train-only:prune:0.7`.
     """
     if "|" in text:
         parts = [part.strip() for part in text.split("|")]
@@ -53,8 +75,12 @@ def defense_named(text: str) -> Defense:
             raise GradveilError(f"a defense is missing in {text!r}; something like 3-1-7 | prune:0.7 would do")
         return Chain(tuple(defense_named(part) for part in parts))
     name, colon, settings = text.strip().partition(":")
+    if name == TrainOnly.name:
+        if not settings.strip():
+            raise GradveilError("train-only goes before a defense: something like train-only:prune:0.7 would do")
+        return TrainOnly(defense_named(settings))
     if name in DEFENSES:
-        return made(DEFENSES[name], name, settings if colon else None, example=_example(name))
+        return made(DEFENSES[name], name, settings if colon else None, example=EXAMPLES.get(name, name))
     try:
         return Augment(load_policy(text.strip()))
     except GradveilError:
@@ -66,7 +92,3 @@ def defense_named(text: str) -> Defense:
 def _meant_as_policy(text: str) -> bool:
     first = re.split(r"[-+:]", text, maxsplit=1)[0]
     return text.endswith(".json") or os.sep in text or first.isdecimal() or first in OPERATIONS
-
-
-def _example(name: str) -> str:
-    return {"prune": "prune:0.7", "clip": "clip:1.0"}.get(name, f"{name}:1e-3")

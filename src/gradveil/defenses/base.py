@@ -24,8 +24,20 @@ class Defense:
     """
 
     name: ClassVar[str] = "none"
-    # Whether every image has to be in a batch by its own chance: what a guarantee may rest on.
-    poisson: bool = False
+
+    @property
+    def poisson(self) -> bool:
+        """Whether what is proven asks that every image is in a batch by a draw of its own, so that batches differ in size."""
+        return False
+
+    def sampled(self, expected: float) -> "Defense":
+        """The same defense for batches of so many images on average, where how many there are must not show."""
+        return self
+
+    @property
+    def kind(self) -> "type[Defense]":
+        """Whose random stream it draws from: in a chain the second of a kind gets another one."""
+        return type(self)
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         """The private uint8 images (B, C, H, W) as the network gets to see them."""

@@ -25,6 +25,13 @@ class Chain(Defense):
         if not self.members:
             raise GradveilError("a chain needs at least one defense, such as 3-1-7 | prune:0.7")
 
+    @property
+    def poisson(self) -> bool:
+        return any(member.poisson for member in self.members)
+
+    def sampled(self, expected: float) -> Defense:
+        return Chain(tuple(member.sampled(expected) for member in self.members))
+
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         for number, member in enumerate(self.members):
             images = member.images(images, seed=self._seed(seed, number), indices=indices)
@@ -80,5 +87,5 @@ class Chain(Defense):
         return " | ".join(str(member) for member in self.members)
 
     def _seed(self, seed: int, number: int) -> int:
-        earlier = sum(type(member) is type(self.members[number]) for member in self.members[:number])
+        earlier = sum(member.kind is self.members[number].kind for member in self.members[:number])
         return derive_seed(seed, "chain", earlier) if earlier else seed

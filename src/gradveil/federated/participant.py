@@ -56,7 +56,7 @@ class Participant:
 
     @cached_property
     def defense(self) -> Defense:
-        return self.plan.make_defense()
+        return self.plan.make_defense().sampled(self.batch)
 
     @property
     def batch(self) -> int:

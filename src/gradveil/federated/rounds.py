@@ -114,16 +114,14 @@ class Training:
 
     def looks(self, evaluations: int) -> set[int]:
         """After how many rounds accuracy is measured."""
-        count = max(1, min(evaluations, self.plan.rounds))
-        regular = {round(self.plan.rounds * part / count) for part in range(1, count + 1)}
-        return regular | {0} | (set(self.curiosity.rounds) if self.curiosity else set())
+        return looks_of(self.plan, self.curiosity, evaluations)
 
     def look(self, looks: set[int]) -> None:
         """Measure accuracy where that is due and was not done before."""
         if self.round in looks and all(row.round != self.round for row in self.history):
             accuracy = accuracy_of(self.server.network, self.dataset.test, seed=self.plan.seed)
             self.history.append(Row(self.round, accuracy, len(self.dataset.test)))
-            self._write_history()
+            write_history(self.folder, self.history)
 
     def one_round(self) -> None:
         """Gather updates, let the curious server look, make the step."""
@@ -147,19 +145,8 @@ class Training:
     def finish(self) -> None:
         """Write what the training ends with."""
         self._save()
-        card = ModelCard(
-            model=self.plan.model,
-            image_shape=self.dataset.train.image_shape,
-            classes=self.dataset.train.classes,
-            dataset=self.dataset.name,
-            seed=self.plan.seed,
-            epochs=self.plan.rounds,
-            accuracy=self.history[-1].accuracy,
-            policy=None,
-            gradveil=__version__,
-        )
-        save_weights(self.weights, self.server.network, card)
-        self._write_history()
+        save_weights(self.weights, self.server.network, card_of(self.plan, self.dataset, self.history[-1].accuracy))
+        write_history(self.folder, self.history)
 
     def _record(self, updates: Mapping[int, Update]) -> None:
         assert self.curiosity is not None
@@ -174,9 +161,7 @@ class Training:
             "missing": {str(number): absent for number, absent in self.missing.items()},
             "log": self.log,
         }
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.server.state().items()}
-        with writing(self.checkpoint) as temporary:
-            temporary.write_bytes(save(tensors, metadata={"gradveil-round": json.dumps(facts, sort_keys=True)}))
+        write_checkpoint(self.checkpoint, self.server, facts)
         self.saved = time.monotonic()
 
     def _resume(self) -> None:
@@ -191,28 +176,60 @@ class Training:
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise GradveilError(f"{self.checkpoint}: damaged ({error}); remove it to train from the start") from error
 
-    def _write_history(self) -> None:
-        with writing(self.folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
-            table = csv.DictWriter(file, ["round", "accuracy", "test_images"])
-            table.writeheader()
-            table.writerows(asdict(row) for row in self.history)
-
     def _say(self, text: str) -> None:
         logger.warning(text)
         self.log.append(text)
         write_text(self.folder / "log.txt", "".join(f"{line}\n" for line in self.log))
 
 
-def claim(folder: Path, plan: Plan, curiosity: Curiosity | None) -> None:
+def looks_of(plan: Plan, curiosity: Curiosity | None, evaluations: int) -> set[int]:
+    """After how many rounds accuracy is measured: `evaluations` times on the way, and where somebody curious looks."""
+    count = max(1, min(evaluations, plan.rounds))
+    regular = {round(plan.rounds * part / count) for part in range(1, count + 1)}
+    return regular | {0} | (set(curiosity.rounds) if curiosity else set())
+
+
+def card_of(plan: Plan, dataset: Dataset, accuracy: float) -> ModelCard:
+    """What the weights a plan ends with are."""
+    return ModelCard(
+        model=plan.model,
+        image_shape=dataset.train.image_shape,
+        classes=dataset.train.classes,
+        dataset=dataset.name,
+        seed=plan.seed,
+        epochs=plan.rounds,
+        accuracy=accuracy,
+        defense=plan.defense,
+        gradveil=__version__,
+    )
+
+
+def write_history(folder: Path, history: Sequence[Row]) -> None:
+    """Put `history.csv` into a run folder."""
+    with writing(folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
+        table = csv.DictWriter(file, ["round", "accuracy", "test_images"])
+        table.writeheader()
+        table.writerows(asdict(row) for row in history)
+
+
+def write_checkpoint(path: Path, server: Server, facts: Mapping[str, object]) -> None:
+    """Weights and momentum of `server`, and what else resuming needs, in one file."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in server.state().items()}
+    with writing(path) as temporary:
+        temporary.write_bytes(save(tensors, metadata={"gradveil-round": json.dumps(facts, sort_keys=True)}))
+
+
+def claim(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str | None = None) -> None:
     """Write down what is trained and recorded in `folder`, or refuse when something else already is."""
     settings = json.loads(plan.to_json())
     settings["curious"] = None if curiosity is None else json.loads(json.dumps(asdict(curiosity)))
+    settings["topology"] = topology
     path = folder / "settings.json"
     if not path.is_file():
         write_json(path, settings)
         return
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = {"topology": None, **dict(json.loads(path.read_text(encoding="utf-8")))}
         differing = [name for name, value in settings.items() if found[name] != value]
     except (ValueError, KeyError, TypeError) as error:
         raise GradveilError(f"{path}: damaged ({error}); remove the folder or choose another --out") from error

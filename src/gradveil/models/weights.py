@@ -1,6 +1,7 @@
 """Model weights in safetensors files that say what they are."""
 
 import json
+import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -9,11 +10,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
+from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
 from gradveil.files import writing
 from gradveil.models import build
+from gradveil.transforms.library import short
 
-FORMAT = "gradveil-weights-1"
+FORMAT = "gradveil-weights-2"
 LARGEST_FILE = 4 * 2**30
 
 
@@ -28,7 +31,7 @@ class ModelCard:
     seed: int
     epochs: float
     accuracy: float | None
-    policy: str | None
+    defense: str
     gradveil: str
 
 
@@ -64,7 +67,7 @@ def read_card(path: Path) -> ModelCard:
             seed=int(raw["seed"]),
             epochs=float(raw["epochs"]),
             accuracy=None if raw["accuracy"] is None else float(raw["accuracy"]),
-            policy=None if raw["policy"] is None else str(raw["policy"]),
+            defense=str(raw["defense"]),
             gradveil=str(raw["gradveil"]),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -72,16 +75,33 @@ def read_card(path: Path) -> ModelCard:
 
 
 def load_model(path: Path, *, model: str | None = None) -> tuple[nn.Module, ModelCard]:
-    """Build the model a weights file describes and fill in its weights.
+    """Build the model a weights file describes, with what its defense adds to it, and fill in its weights.
 
     A card that names a function of somebody's own code is never followed: pass that name as `model` to say you trust it.
     """
     card = read_card(path)
     if ":" in card.model and model != card.model:
         raise GradveilError(f"{path}: made with the model {card.model!r}; pass --model {card.model} to run that code")
-    network = build(model or card.model, card.image_shape, len(card.classes))
+    bare = build(model or card.model, card.image_shape, len(card.classes))
+    network = _defense_of(path, card).network(bare, seed=card.seed)
     load_state(network, path)
     return network, card
+
+
+def _defense_of(path: Path, card: ModelCard) -> Defense:
+    # A trained defense is spelled out; a path would make a stranger's card open files.
+    if os.sep in card.defense or card.defense.endswith(".json"):
+        raise GradveilError(f"{path}: its model card is damaged (the defense is a path: {short(card.defense)})")
+    try:
+        return defense_named(card.defense)
+    except GradveilError as error:
+        raise GradveilError(f"{path}: trained with a defense that is not known here: {error}") from error
+
+
+def fits(network: nn.Module, other: nn.Module) -> bool:
+    """Whether the weights of one fit the other."""
+    shapes = [{name: tensor.shape for name, tensor in one.state_dict().items()} for one in (network, other)]
+    return shapes[0] == shapes[1]
 
 
 def load_state(network: nn.Module, path: Path) -> None:

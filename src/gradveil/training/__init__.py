@@ -1,6 +1,21 @@
-"""Training classifiers with the papers' recipe."""
+"""Training classifiers with the papers' recipe.
 
-from gradveil.training.fit import Trained, train
+`train` loads on first use: it brings Lightning along, and those who only want the recipe's batches should not wait for that.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
 from gradveil.training.recipe import SEMI, SEMI_SHARE, Recipe
 
+if TYPE_CHECKING:
+    from gradveil.training.fit import Trained as Trained
+    from gradveil.training.fit import train as train
+
 __all__ = ["SEMI", "SEMI_SHARE", "Recipe", "Trained", "train"]
+
+
+def __getattr__(name: str) -> object:
+    if name in ("Trained", "train"):
+        return getattr(importlib.import_module("gradveil.training.fit"), name)
+    raise AttributeError(f"module 'gradveil.training' has no attribute {name!r}")

@@ -1,16 +1,21 @@
 """Training batches that are a pure function of (seed, epoch, image index)."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from gradveil.randomness import generator, hashed_uniform
-from gradveil.transforms import Policy
+from gradveil.defenses import Defense, NoDefense
+from gradveil.randomness import derive_seed, generator, hashed_uniform
 from gradveil.types import ImageSet, to_unit
+
+if TYPE_CHECKING:
+    import lightning as L
 
 PADDING = 4
 
@@ -19,16 +24,28 @@ Ticket = tuple[int, Tensor]
 
 
 def training_loader(
-    images: ImageSet, *, batch_size: int, seed: int, policy: Policy | None = None, workers: int = 0
+    images: ImageSet, *, batch_size: int, seed: int, defense: Defense | None = None, workers: int = 0
 ) -> DataLoader[tuple[Tensor, Tensor]]:
-    """Shuffled, cropped, flipped and, with a policy, transformed batches; Lightning tells the sampler the epoch."""
+    """Shuffled, cropped, flipped and defended batches; Lightning tells the sampler the epoch."""
+    defense = defense or NoDefense()
+    kind = PoissonBatches if defense.poisson else ShuffledBatches
     return DataLoader(
-        AugmentedImages(images, seed, policy),
-        sampler=ShuffledBatches(len(images), batch_size, seed),
+        AugmentedImages(images, seed, defense),
+        sampler=kind(len(images), batch_size, seed),
         batch_size=None,
         num_workers=workers,
         persistent_workers=workers > 0,
     )
+
+
+def epoch_of(trainer: "L.Trainer") -> int:
+    """The epoch that is about to begin, also when a checkpoint has been loaded a moment ago.
+
+    Lightning tells samplers itself, but asks a loader for an iterator before that: after a resume this is too late for
+    workers, which begin to fetch at once.
+    """
+    processed: int = trainer.fit_loop.epoch_progress.current.processed  # type: ignore[attr-defined]
+    return processed
 
 
 def plain_loader(images: ImageSet, *, batch_size: int = 500) -> DataLoader[tuple[Tensor, Tensor]]:
@@ -37,8 +54,8 @@ def plain_loader(images: ImageSet, *, batch_size: int = 500) -> DataLoader[tuple
     return DataLoader(PlainImages(images), sampler=order, batch_size=None)
 
 
-class ShuffledBatches(Sampler[Ticket]):
-    """Index batches in an order that depends on (seed, epoch) alone; the last, short batch is kept."""
+class Batches(Sampler[Ticket], ABC):
+    """Index batches of `batch_size` out of `count` images; which ones depends on (seed, epoch) alone."""
 
     def __init__(self, count: int, batch_size: int, seed: int) -> None:
         self.count, self.batch_size, self.seed = count, batch_size, seed
@@ -50,10 +67,30 @@ class ShuffledBatches(Sampler[Ticket]):
     def __len__(self) -> int:
         return math.ceil(self.count / self.batch_size)
 
+    @abstractmethod
+    def __iter__(self) -> Iterator[Ticket]: ...
+
+
+class ShuffledBatches(Batches):
+    """Every image once per epoch, in another order every time; the last, short batch is kept."""
+
     def __iter__(self) -> Iterator[Ticket]:
         order = torch.randperm(self.count, generator=generator(self.seed, "order", self.epoch))
         for chunk in _chunks(order, self.batch_size):
             yield self.epoch, chunk
+
+
+class PoissonBatches(Batches):
+    """Every image with the same chance in every batch, independently: `batch_size` are expected, and none may come.
+
+    That is the sampling that the accounting of differentially private training is about.
+    """
+
+    def __iter__(self) -> Iterator[Ticket]:
+        rate = min(1.0, self.batch_size / self.count)
+        for number in range(len(self)):
+            drawn = torch.rand(self.count, generator=generator(self.seed, "poisson", self.epoch, number))
+            yield self.epoch, (drawn < rate).nonzero().flatten()
 
 
 class PlainImages(Dataset[tuple[Tensor, Tensor]]):
@@ -68,17 +105,16 @@ class PlainImages(Dataset[tuple[Tensor, Tensor]]):
 
 
 class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
-    """The papers' augmentation, always on, then the policy: what the participant's gradient is computed on."""
+    """The papers' augmentation, always on, then the defense: what the participant's gradient is computed on."""
 
-    def __init__(self, images: ImageSet, seed: int, policy: Policy | None) -> None:
-        self.images, self.seed, self.policy = images, seed, policy
+    def __init__(self, images: ImageSet, seed: int, defense: Defense) -> None:
+        self.images, self.seed, self.defense = images, seed, defense
 
     def __getitem__(self, ticket: Ticket) -> tuple[Tensor, Tensor]:
         epoch, indices = ticket
         chosen = crop_and_flip(self.images.images[indices], indices, self.seed, epoch)
-        if self.policy is not None:
-            chosen = self.policy(chosen, seed=self.seed, epoch=epoch, indices=indices)
-        # Channels last is the layout convolutions are fastest in on a CPU, and the policy must not change it.
+        chosen = self.defense.images(chosen, seed=derive_seed(self.seed, "epoch", epoch), indices=indices)
+        # Channels last is the layout convolutions are fastest in on a CPU, and the defense must not change it.
         unit = torch.empty(chosen.shape, memory_format=torch.channels_last)
         return unit.copy_(chosen).div_(255), self.images.labels[indices]
 

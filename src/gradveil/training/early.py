@@ -1,5 +1,7 @@
 """The first steps of a training, where gradients leak most."""
 
+import itertools
+
 import torch
 from torch import nn
 
@@ -7,9 +9,9 @@ from gradveil.client import gradient
 from gradveil.defenses import Defense
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
-from gradveil.training.batches import ShuffledBatches, crop_and_flip
+from gradveil.training.batches import Batches, training_loader
 from gradveil.training.recipe import Recipe
-from gradveil.types import Batch, Dataset, to_unit
+from gradveil.types import Batch, Dataset
 
 MOST_STEPS = 100_000
 # A tenth of the papers' rate, which in the first steps of a network without warm-up outruns batch norm's running statistics: in
@@ -33,22 +35,18 @@ def train_steps(
         weight_decay=recipe.weight_decay,
         nesterov=recipe.momentum > 0,
     )
-    order = ShuffledBatches(len(dataset.train), recipe.batch_size, seed)
+    batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense)
+    assert isinstance(batches.sampler, Batches)
+    told = defense.sampled(min(recipe.batch_size, len(dataset.train)))
     network.train()
     done = 0
     while done < steps:
-        for epoch, indices in order:
-            if done == steps:
-                break
-            chosen = dataset.train.take(indices)
-            cropped = crop_and_flip(chosen.images, indices, seed, epoch)
-            images = defense.images(cropped, seed=derive_seed(seed, "stage", epoch), indices=indices)
-            batch = Batch(to_unit(images), chosen.labels)
-            gradients = defense.shared(gradient, network, batch, seed=derive_seed(seed, "stage", done))
+        for images, labels in itertools.islice(batches, steps - done):
+            gradients = told.shared(gradient, network, Batch(images, labels), seed=derive_seed(seed, "stage", done))
             for name, parameter in network.named_parameters():
                 parameter.grad = gradients.get(name)
             optimizer.step()
             done += 1
-        order.set_epoch(order.epoch + 1)
+        batches.sampler.set_epoch(batches.sampler.epoch + 1)
     network.zero_grad(set_to_none=True)
     network.eval()

@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
-import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import TensorBoardLogger
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.optim.lr_scheduler import MultiStepLR
-from torchmetrics.classification import MulticlassAccuracy
+from torch import nn
 
+from gradveil.defenses import Defense, NoDefense
 from gradveil.errors import GradveilError
 from gradveil.files import write_json, writing
 from gradveil.models import untrained
@@ -27,8 +24,8 @@ from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
 from gradveil.training.batches import plain_loader, training_loader
 from gradveil.training.checkpoints import WholeCheckpoints
+from gradveil.training.classifier import Classifier
 from gradveil.training.recipe import Recipe
-from gradveil.transforms import Policy
 from gradveil.types import Dataset
 from gradveil.version import __version__
 
@@ -57,7 +54,7 @@ def train(
     folder: Path,
     *,
     recipe: Recipe | None = None,
-    policy: Policy | None = None,
+    defense: Defense | None = None,
     seed: int = 0,
     workers: int = 0,
     tensorboard: bool = False,
@@ -65,12 +62,16 @@ def train(
 ) -> Trained:
     """Train `model` on `dataset` in `folder`: `last.safetensors`, `best.safetensors`, `history.csv` and what resuming needs.
 
+    The defense acts as it does at a participant: on the images, the network and the gradient of every step.
     Started again in the same folder with the same settings, a finished training is returned as it is, a killed one is finished.
     """
-    recipe = recipe or Recipe()
+    recipe, defense = recipe or Recipe(), defense or NoDefense()
+    batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
+    network = defense.network(untrained(model, dataset, seed=seed), seed=seed)
     classes = len(dataset.train.classes)
-    network = untrained(model, dataset, seed=seed)
-    _claim(folder, dataset, model, recipe, policy, seed)
+    sampled = defense.sampled(min(recipe.batch_size, len(dataset.train)))
+    classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
+    _claim(folder, dataset, model, recipe, defense, seed)
     card = ModelCard(
         model=model,
         image_shape=dataset.train.image_shape,
@@ -79,10 +80,9 @@ def train(
         seed=seed,
         epochs=0,
         accuracy=None,
-        policy=None if policy is None else str(policy),
+        defense=str(defense),
         gradveil=__version__,
     )
-    batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, policy=policy, workers=workers)
     with _quiet(), progress(f"training {model}", recipe.epochs * len(batches), "steps") as advance:
         keeper = Keeper(folder, network, card, advance)
         trainer = L.Trainer(
@@ -98,9 +98,8 @@ def train(
             deterministic=True,
         )
         trainer.fit(
-            Classifier(network, recipe, classes),
-            batches,
-            plain_loader(dataset.test),
+            classifier,
+            val_dataloaders=plain_loader(dataset.test),
             ckpt_path=keeper.checkpoint if keeper.checkpoint.is_file() else None,
             weights_only=True,
         )
@@ -113,38 +112,6 @@ def train(
         weights=keeper.last,
         best_weights=keeper.best,
     )
-
-
-class Classifier(L.LightningModule):
-    """Cross entropy under a recipe."""
-
-    def __init__(self, network: nn.Module, recipe: Recipe, classes: int) -> None:
-        super().__init__()
-        self.network = network
-        self.recipe = recipe
-        self.test_accuracy = MulticlassAccuracy(classes, average="micro")
-
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> Tensor:
-        images, labels = batch
-        loss = F.cross_entropy(self.network(images), labels)
-        self.log("loss", loss.detach(), on_step=False, on_epoch=True, batch_size=len(labels))
-        return loss / 2 if self.recipe.halve_loss else loss
-
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> None:
-        images, labels = batch
-        self.test_accuracy.update(self.network(images), labels)
-        self.log("accuracy", self.test_accuracy, batch_size=len(labels))
-
-    def configure_optimizers(self) -> Any:
-        recipe = self.recipe
-        optimizer = torch.optim.SGD(
-            self.network.parameters(),
-            lr=recipe.lr,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=recipe.momentum > 0,
-        )
-        return [optimizer], [MultiStepLR(optimizer, recipe.drops, gamma=0.1)]
 
 
 class Keeper(Checkpoint):
@@ -187,14 +154,14 @@ class Keeper(Checkpoint):
         trainer.save_checkpoint(self.checkpoint)
 
 
-def _claim(folder: Path, dataset: Dataset, model: str, recipe: Recipe, policy: Policy | None, seed: int) -> None:
+def _claim(folder: Path, dataset: Dataset, model: str, recipe: Recipe, defense: Defense, seed: int) -> None:
     """Write down what is trained in `folder`, or refuse when something else already is."""
     settings = {
         "dataset": dataset.name,
         "images": len(dataset.train),
         "model": model,
         "recipe": asdict(recipe),
-        "policy": None if policy is None else str(policy),
+        "defense": str(defense),
         "seed": seed,
     }
     claim = folder / "settings.json"

@@ -1,0 +1,146 @@
+"""`gradveil defenses`: which defenses there are, what they prove and what they cost."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
+from gradveil.cli.network import DEFAULT_MODEL, ModelOption
+from gradveil.cli.output import JsonOption, SeedOption, emit, table
+
+if TYPE_CHECKING:
+    from gradveil.defenses import Defense
+    from gradveil.defenses.costs import Cost
+
+
+def defenses(
+    name: Annotated[str | None, typer.Argument(help="Only this one, such as dp-sgd:noise=1.1 or 3-1-7.")] = None,
+    measure: Annotated[bool, typer.Option("--measure", help="Time a participant's step with and without.")] = False,
+    model: ModelOption = None,
+    dataset: DatasetOption = EMBEDDED,
+    batch: Annotated[int, typer.Option(help="Images in a batch; on average, for epsilon.", min=1)] = 16,
+    repeats: Annotated[int, typer.Option(help="Steps that are timed at most.", min=3)] = 15,
+    images: Annotated[int | None, typer.Option(help="For epsilon: how many images a participant has.", min=1)] = None,
+    steps: Annotated[int | None, typer.Option(help="For epsilon: how many steps are taken.", min=0)] = None,
+    delta: Annotated[float | None, typer.Option(help="For epsilon: the delta; default as the defense says.")] = None,
+    data_dir: DataDirOption = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """List the defenses: settings, what is proven and, measured, what they cost; or state the epsilon of dp-sgd.
+
+    Examples:
+
+        gradveil defenses
+        gradveil defenses --measure --model lenet --batch 16
+        gradveil defenses dp-sgd:noise=1.1 --images 1000 --batch 13 --steps 500 --delta 1e-5
+    """
+    from dataclasses import asdict
+
+    from gradveil.defenses import DEFENSES, EXAMPLES, defense_named
+
+    chosen = [name] if name else [*(EXAMPLES.get(one, one) for one in DEFENSES), "3-1-7"]
+    rows = [_row(defense_named(one)) for one in chosen]
+    if not (images is steps is delta is None):
+        rows[0] = _accounted(rows[0], images, batch, steps, delta)
+    if measure:
+        rows = _measured(rows, model or DEFAULT_MODEL, dataset, data_dir, batch, repeats, seed)
+    if json:
+        emit({"defenses": [asdict(row) | {"defense": str(row.defense)} for row in rows]})
+    elif name:
+        table(name, ["what", "value"], rows[0].words().items())
+    else:
+        columns = ["extra parameters", "time per step"] if measure else ["what it does", "settings", "proven"]
+        table(
+            "Defenses", ["defense", *columns], [[str(row.defense), *(row.words()[c] for c in columns)] for row in rows]
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A defense and what there is to say of it; `refused` is why its cost could not be measured."""
+
+    defense: "Defense"
+    description: str
+    settings: dict[str, str | None]
+    guarantee: str
+    epsilon: float | None = None
+    delta: float | None = None
+    cost: "Cost | None" = None
+    refused: str | None = None
+
+    def words(self) -> dict[str, str]:
+        """The same for people."""
+        settings = [key if value is None else f"{key}={value}" for key, value in self.settings.items()]
+        found = {"what it does": self.description, "settings": ", ".join(settings), "proven": self.guarantee}
+        if self.epsilon is not None:
+            found["epsilon"] = f"{self.epsilon:.4g} at delta {self.delta:g}"
+        if self.cost is not None:
+            low, middle, high = self.cost.ratio
+            found["extra parameters"] = f"{self.cost.extra_parameters:,}"
+            found["time per step"] = f"{middle:.2f}x ({low:.2f} to {high:.2f}), {1000 * self.cost.seconds:.1f} ms"
+        if self.refused is not None:
+            found |= {"extra parameters": "-", "time per step": self.refused}
+        return found
+
+
+def _row(defense: "Defense") -> Row:
+    from dataclasses import MISSING, fields, is_dataclass
+
+    from gradveil.defenses import DEFENSES
+    from gradveil.spelling import spelled
+
+    settings: dict[str, str | None] = {}
+    if is_dataclass(defense) and type(defense) in DEFENSES.values():
+        for field in fields(defense):
+            default = "" if field.default is None else spelled(field.default)
+            settings[field.name] = None if field.default is MISSING else default
+    return Row(defense, (type(defense).__doc__ or "").partition("\n")[0], settings, defense.guarantee)
+
+
+def _accounted(row: Row, images: int | None, batch: int, steps: int | None, delta: float | None) -> Row:
+    from gradveil.defenses import Chain, DpSgd
+    from gradveil.errors import GradveilError
+
+    defense = row.defense
+    members = defense.members if isinstance(defense, Chain) else (defense,)
+    private = [member for member in members if isinstance(member, DpSgd)]
+    if not private:
+        raise GradveilError(f"only dp-sgd has an epsilon, got {defense}: dp-sgd:noise=1.1 would do")
+    if images is None or steps is None:
+        raise GradveilError("epsilon needs --images and --steps, such as --images 1000 --batch 13 --steps 500")
+    if batch > images:
+        raise GradveilError(f"a batch of {batch} is more than the {images} images there are")
+    if private[0].noise == 0:
+        raise GradveilError(f"without noise there is no epsilon, got {defense}: dp-sgd:noise=1.1 would do")
+    told = private[0] if delta is None else replace(private[0], delta=delta)
+    return replace(row, epsilon=told.epsilon(batch / images, steps), delta=told.delta)
+
+
+def _measured(
+    rows: list[Row], model: str, dataset: str, data_dir: Path | None, batch: int, repeats: int, seed: int
+) -> list[Row]:
+    from gradveil.datasets import load
+    from gradveil.defenses.costs import cost_of
+    from gradveil.errors import GradveilError
+    from gradveil.models import untrained
+    from gradveil.parallel import one_thread
+
+    loaded = load(dataset, data_dir=data_dir, seed=seed)
+    if batch > len(loaded.train):
+        raise GradveilError(f"a batch of {batch} is more than the {len(loaded.train)} images there are")
+    network, images = untrained(model, loaded, seed=seed).train(), loaded.train.take(range(batch))
+    measured = []
+    for row in rows:
+        try:
+            with one_thread():
+                cost = cost_of(row.defense, network, images, repeats=repeats, seed=seed)
+            measured.append(replace(row, cost=cost))
+        except GradveilError as error:
+            # One that does not fit this network is no reason to say nothing of the others.
+            if len(rows) == 1:
+                raise
+            measured.append(replace(row, refused=str(error)))
+    return measured

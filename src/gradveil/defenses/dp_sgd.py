@@ -1,0 +1,258 @@
+"""DP-SGD (Abadi et al., CCS 2016) on Opacus: the one defense here with a proof."""
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gradveil.attacks import Attack, Evidence
+from gradveil.client import Client, gradient, loss_of, share, trainable
+from gradveil.defenses.base import Defense
+from gradveil.defenses.noise import GaussianNoise
+from gradveil.defenses.pruning import Clip
+from gradveil.errors import GradveilError
+from gradveil.randomness import derive_seed
+from gradveil.types import Batch, Gradients
+
+# Entries of per-image gradients in memory at once (a gigabyte in single precision).
+MOST_ENTRIES = 2**28
+
+
+@dataclass(frozen=True)
+class DpSgd(Defense):
+    """Clip every image's gradient to the norm `norm`, average, and add Gaussian noise of deviation `noise` x `norm` / B.
+
+    (sum over images of g_i min(1, norm / |g_i|)) / B + N(0, (noise norm / B)^2), with |g_i| over all parameters together; B is
+    `expected`, the mean size of a batch, where it is given, and else the size of this one. The proof asks for Poisson sampling
+    (every image is in a batch by a draw of its own), for an `expected` B, and for a seed that nobody else knows. What a layer
+    adds to the loss (PRECODE) counts as part of its image's loss.
+    """
+
+    name: ClassVar[str] = "dp-sgd"
+    noise: float = 1.0
+    norm: float = 1.0
+    delta: float = 1e-5
+    expected: float | None = None
+    # Batch norm mixes images, so that no gradient is one image's own: refused, or replaced by group norm.
+    batch_norm: Literal["refuse", "group"] = "refuse"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise < float("inf"):
+            raise GradveilError(f"dp-sgd needs a noise from 0 on, such as noise=1.0, got {self.noise:g}")
+        if not 0 < self.norm < float("inf"):
+            raise GradveilError(f"dp-sgd needs a clipping norm above 0, such as norm=1.0, got {self.norm:g}")
+        if not 0 < self.delta < 1:
+            raise GradveilError(f"dp-sgd needs a delta between 0 and 1, such as delta=1e-5, got {self.delta:g}")
+        if self.expected is not None and not 0 < self.expected < float("inf"):
+            raise GradveilError(f"dp-sgd needs an expected batch above 0, such as expected=13, got {self.expected:g}")
+
+    @property
+    def poisson(self) -> bool:
+        return True
+
+    def sampled(self, expected: float) -> "DpSgd":
+        return replace(self, expected=expected)
+
+    def network(self, model: nn.Module, *, seed: int) -> nn.Module:
+        if self.batch_norm == "refuse" or not _batch_norms(model):
+            return model
+        grouped = copy.deepcopy(model)
+        for name, module in list(grouped.named_modules()):
+            if isinstance(module, _BatchNorm):
+                parent, _, child = name.rpartition(".")
+                setattr(grouped.get_submodule(parent), child, _group_norm(module, like=next(model.parameters())))
+        return grouped
+
+    def client(self, client: Client, *, seed: int) -> Client:
+        if client is not share and client is not gradient:
+            raise GradveilError(
+                "dp-sgd clips the gradient of every image of one step: client fedsgd would do, "
+                f"got {getattr(client, '__self__', client)}"
+            )
+        return PrivateGradient(self, seed)
+
+    def epsilon(self, sample_rate: float, steps: int) -> float:
+        """The epsilon of (epsilon, delta)-DP per image after `steps` steps, by Opacus' RDP accountant.
+
+        `sample_rate` is the chance of an image to be in a batch. Neighbours are sets of images that differ by one image more
+        or less.
+        """
+        _check_sampling(sample_rate, steps)
+        _check_opacus()
+        from opacus.accountants import RDPAccountant
+
+        if self.noise == 0 and steps:
+            return math.inf
+        accountant = RDPAccountant()
+        accountant.history = [(self.noise, sample_rate, steps)] if steps else []
+        with _quiet():
+            return float(accountant.get_epsilon(delta=self.delta))
+
+    def for_epsilon(self, epsilon: float, sample_rate: float, steps: int) -> "DpSgd":
+        """The same defense with the noise that has at most this epsilon after `steps` steps, and hardly more than that."""
+        _check_sampling(sample_rate, steps)
+        if not 0 < epsilon < float("inf"):
+            raise GradveilError(f"dp-sgd needs an epsilon above 0, such as 3, got {epsilon:g}")
+        _check_opacus()
+        from opacus.accountants.utils import get_noise_multiplier
+
+        try:
+            with _quiet():
+                noise = get_noise_multiplier(
+                    target_epsilon=epsilon,
+                    target_delta=self.delta,
+                    sample_rate=sample_rate,
+                    steps=steps,
+                    epsilon_tolerance=min(0.01, epsilon / 100),
+                )
+        except ValueError:
+            raise GradveilError(f"no noise gives epsilon {epsilon:g}; a larger one would do") from None
+        return replace(self, noise=float(noise))
+
+    def deviation(self, images: int) -> float:
+        """Of the noise on one entry of what is shared."""
+        return self.noise * self.norm / self.divisor(images)
+
+    def divisor(self, images: int) -> float:
+        """What the sum over a batch of so many images is divided by."""
+        if self.expected is None and images == 0:
+            raise GradveilError(
+                "dp-sgd was given an empty batch: with an expected size, such as expected=13, it would do"
+            )
+        return self.expected or images
+
+    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+        # Of one image clipping changes the length only, of several the direction too, which nobody can undo.
+        clipped = Clip(self.norm).answered(attack, evidence) if evidence.images == 1 else attack
+        return GaussianNoise(self.deviation(evidence.images)).answered(clipped, evidence)
+
+    @property
+    def guarantee(self) -> str:
+        if self.noise == 0:
+            return "nothing"
+        return (
+            f"(eps, {self.delta:g})-DP per image, eps by Opacus' accountant for the sample rate and the steps taken; Poisson "
+            "sampling"
+        )
+
+    @property
+    def knowledge(self) -> str:
+        return "knows the clipping norm and the scale of the noise and smooths the more the larger it is beside the gradient"
+
+
+@dataclass(frozen=True)
+class PrivateGradient:
+    """A participant that shares the clipped and noisy gradient; its noise is a function of the seed and a parameter's name."""
+
+    defense: DpSgd
+    seed: int
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
+        divisor = self.defense.divisor(len(batch.images))
+        mean = {name: total / divisor for name, total in self.clipped_sum(model, batch).items()}
+        noise = GaussianNoise(self.defense.deviation(len(batch.images)))
+        return noise.gradients(mean, seed=derive_seed(self.seed, "dp-sgd"))
+
+    def clipped_sum(self, model: nn.Module, batch: Batch) -> Gradients:
+        """The sum over images of gradients clipped to the norm."""
+        names, parameters = trainable(model)
+        sums = [torch.zeros_like(parameter) for parameter in parameters]
+        at_once = max(1, MOST_ENTRIES // sum(parameter.numel() for parameter in parameters))
+        # Splitting nothing gives one empty piece.
+        pieces = torch.split(torch.arange(len(batch.images)), at_once) if len(batch.images) else ()
+        for piece in pieces:
+            each = per_image(model, Batch(batch.images[piece].detach(), batch.labels[piece]))
+            lengths = torch.stack([one.flatten(1).norm(dim=1) for one in each]).norm(dim=0)
+            scale = self.defense.norm / lengths.clamp_min(self.defense.norm)
+            sums = [total + torch.tensordot(scale, one, 1) for total, one in zip(sums, each, strict=True)]
+        return dict(zip(names, sums, strict=True))
+
+
+def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
+    """The gradient of every image on its own, (B, ...) per trainable parameter, by Opacus."""
+    if _batch_norms(model):
+        raise GradveilError("dp-sgd cannot have batch norm, which mixes images: dp-sgd:batch_norm=group would do")
+    _check_opacus()
+    from opacus.grad_sample import GradSampleHooks
+
+    parameters = trainable(model)[1]
+    with _as_before(model):
+        # Opacus looks at layers in training mode only; of the layers that hold parameters themselves none behaves otherwise then.
+        for module in model.modules():
+            if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+                module.training = True
+        try:
+            hooks = GradSampleHooks(model)
+        except NotImplementedError as error:
+            raise GradveilError(f"Opacus cannot tell images apart in this model: {error}") from error
+        try:
+            with _quiet():
+                torch.autograd.grad(loss_of(model, batch), parameters, allow_unused=True)
+            found = [getattr(parameter, "grad_sample", None) for parameter in parameters]
+        finally:
+            hooks.cleanup()
+    empty = len(batch.images)
+    return [
+        parameter.new_zeros((empty, *parameter.shape)) if one is None else one
+        for parameter, one in zip(parameters, found, strict=True)
+    ]
+
+
+@contextmanager
+def _as_before(model: nn.Module) -> Iterator[None]:
+    """Take back whatever attributes modules and parameters get meanwhile; Opacus and torch leave some."""
+    before = [(one, dict(vars(one))) for one in (*model.modules(), *model.parameters())]
+    try:
+        yield
+    finally:
+        for one, attributes in before:
+            for name in set(vars(one)) - set(attributes):
+                delattr(one, name)
+            for name in {"training", "_is_full_backward_hook"} & set(attributes):
+                setattr(one, name, attributes[name])
+
+
+def _batch_norms(model: nn.Module) -> bool:
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def _group_norm(module: _BatchNorm, *, like: Tensor) -> nn.GroupNorm:
+    """As Opacus replaces batch norm, but of a model that need not be picklable."""
+    channels = module.num_features
+    return nn.GroupNorm(math.gcd(32, channels), channels, affine=module.affine).to(like).train(module.training)
+
+
+def _check_opacus() -> None:
+    try:
+        import opacus  # noqa: F401
+    except ImportError:
+        raise GradveilError("dp-sgd needs Opacus: pip install 'gradveil[dp]'") from None
+
+
+def _check_sampling(sample_rate: float, steps: int) -> None:
+    if not 0 < sample_rate <= 1:
+        raise GradveilError(
+            f"the sample rate is the chance of an image to be in a batch, above 0 up to 1, got {sample_rate:g}"
+        )
+    if steps < 0:
+        raise GradveilError(f"the number of steps is 0 or more, got {steps}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Warnings about what is meant to be.
+
+    Opacus warns where an order outside of its list would give a smaller epsilon (the one it gives holds), and its hooks make
+    torch warn of images that ask for no gradient.
+    """
+    with warnings.catch_warnings():
+        for message in ("Optimal order is the", "Full backward hook is firing"):
+            warnings.filterwarnings("ignore", message=message)
+        yield

@@ -1,0 +1,21 @@
+"""What a defense is made of, and what it acts on."""
+
+from dataclasses import fields, is_dataclass
+from typing import Literal
+
+from gradveil.defenses.base import Defense
+
+Hook = Literal["images", "network", "client", "gradients"]
+
+
+def parts(defense: Defense) -> tuple[Defense, ...]:
+    """The single defenses in it, in the order in which they act: those a chain or a wrapper holds, else itself."""
+    held: list[object] = [getattr(defense, field.name) for field in fields(defense)] if is_dataclass(defense) else []
+    listed = [one for value in held for one in (value if isinstance(value, tuple) else (value,))]
+    inside = [one for one in listed if isinstance(one, Defense)]
+    return tuple(part for one in inside for part in parts(one)) or (defense,)
+
+
+def acts(defense: Defense, hook: Hook) -> bool:
+    """Whether it overrides `hook` somewhere; a part that overrides it may still do nothing."""
+    return any(getattr(type(part), hook) is not getattr(Defense, hook) for part in parts(defense))

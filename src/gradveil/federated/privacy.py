@@ -1,0 +1,34 @@
+"""What a collaborative training proves, where its defense proves anything."""
+
+from collections import Counter
+
+from gradveil.defenses import Defense, DpSgd
+from gradveil.defenses.parts import parts
+from gradveil.federated.participant import Participant
+from gradveil.federated.plan import Plan
+
+
+def epsilon_of(plan: Plan, participants: list[Participant]) -> float | None:
+    """The largest epsilon that any participant's images have at the defense's delta, by Opacus' accountant; None without dp-sgd.
+
+    A participant takes a step in every round in which it is chosen and does not drop out; whether its answer arrived does not
+    matter. Its images are in a batch with chance batch / images. Neighbours are sets of images that differ by one image.
+    """
+    private = _private(plan.make_defense())
+    if private is None or private.noise == 0:
+        return None
+    steps = Counter(
+        one for number in range(plan.rounds) for one in plan.chosen(number) if one not in plan.dropped(number)
+    )
+    rates = {(one.batch / len(one.indices), steps[one.number]) for one in participants}
+    return max(private.epsilon(rate, taken) for rate, taken in rates)
+
+
+def delta_of(plan: Plan) -> float | None:
+    """The delta that goes with it."""
+    private = _private(plan.make_defense())
+    return None if private is None else private.delta
+
+
+def _private(defense: Defense) -> DpSgd | None:
+    return next((part for part in parts(defense) if isinstance(part, DpSgd)), None)

@@ -1,0 +1,142 @@
+"""The half of a defense that acts on the images."""
+
+import copy
+import functools
+
+import lightning as L
+from torch.utils.data import DataLoader, IterableDataset
+
+from gradveil.defenses import Augment, Defense
+from gradveil.defenses.parts import acts, parts
+from gradveil.errors import GradveilError
+from gradveil.lightning.callback import DefenseCallback
+from gradveil.lightning.halves import MARK, check_callbacks, on_images, usable
+from gradveil.randomness import derive_seed
+from gradveil.training.batches import epoch_of
+from gradveil.transforms import Policy, PolicyDataset
+
+# What a loader is told besides its dataset and how it is batched.
+_KEPT = (
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "pin_memory_device",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",
+)
+
+
+def DefendedData(
+    datamodule: L.LightningDataModule, defense: Defense | str, seed: int = 0, *, key: str = "image"
+) -> L.LightningDataModule:
+    """A copy of `datamodule` whose training images go through the defense's policy; everything else of it stays as it is.
+
+    Its training loaders get a `PolicyDataset` around their dataset: items are images, tuples that start with one, or dicts that
+    hold it under `key`; uint8 or floats in [0, 1], so before any Normalize. The draw is a function of (seed, epoch, index).
+    Pass it to `Trainer.fit(..., datamodule=...)`, which tells it the epoch.
+    """
+    if not isinstance(datamodule, L.LightningDataModule):
+        raise GradveilError(
+            f"DefendedData takes a lightning.LightningDataModule, got {type(datamodule).__name__}; "
+            "LightningDataModule.from_datasets makes one of datasets"
+        )
+    guard = _Guard(usable(defense), seed, key)
+    defended = copy.copy(datamodule)
+    theirs = defended.train_dataloader
+
+    # A method of the copy and no wrapper around it: Lightning looks which hooks a data module has, and a wrapper has them all.
+    @functools.wraps(theirs)
+    def train_dataloader() -> object:
+        loaders = theirs()
+        guard.begin(defended.trainer)
+        return guard.defended(loaders)
+
+    defended.train_dataloader = train_dataloader  # type: ignore[method-assign]
+    setattr(defended, MARK, guard.defense)
+    return defended
+
+
+class _Guard(L.Callback):
+    """Puts policies around datasets and tells them the epoch."""
+
+    def __init__(self, defense: Defense, seed: int, key: str) -> None:
+        self.defense, self.seed, self.key = defense, seed, key
+        self.policies = _policies(defense)
+        self.datasets: list[PolicyDataset] = []
+        self.epoch = 0
+
+    def begin(self, trainer: L.Trainer | None) -> None:
+        """Loaders are about to be made; without a trainer somebody only looks at them."""
+        self.datasets = []
+        if trainer is None:
+            return
+        check_callbacks(trainer, self.defense, DefenseCallback)
+        self.epoch = epoch_of(trainer)
+        callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        if self not in callbacks:
+            callbacks.append(self)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.epoch = trainer.current_epoch
+        for dataset in self.datasets:
+            dataset.set_epoch(self.epoch)
+
+    def defended(self, loaders: object) -> object:
+        """The same loader, or list or dict of loaders, with defended datasets."""
+        if isinstance(loaders, (list, tuple)):
+            return [self.defended(one) for one in loaders]
+        if isinstance(loaders, dict):
+            return {name: self.defended(one) for name, one in loaders.items()}
+        if type(loaders) is not DataLoader:
+            raise GradveilError(
+                f"train_dataloader gave a {type(loaders).__name__}, a torch.utils.data.DataLoader would do; "
+                "a PolicyDataset can be put around any dataset by hand"
+            )
+        return self._loader(loaders)
+
+    def _loader(self, loader: "DataLoader[object]") -> "DataLoader[object]":
+        if isinstance(loader.dataset, IterableDataset):
+            raise GradveilError("an iterable dataset has no indices to draw by: a PolicyTransform inside it would do")
+        if loader.batch_sampler is None:
+            raise GradveilError(
+                "a loader without batch_size hands over whole batches: a PolicyTransform in its dataset would do"
+            )
+        kept = {name: getattr(loader, name) for name in _KEPT}
+        dataset = self._dataset(loader.dataset)
+        # Made anew inside the hook and not changed in place: Lightning remembers how loaders were made, to make them again.
+        if loader.batch_size is None:
+            return DataLoader(dataset, batch_sampler=loader.batch_sampler, **kept)
+        return DataLoader(
+            dataset, batch_size=loader.batch_size, sampler=loader.sampler, drop_last=loader.drop_last, **kept
+        )
+
+    def _dataset(self, dataset: object) -> PolicyDataset:
+        for number, policy in enumerate(self.policies):
+            # As in a chain: the first one draws as it would alone.
+            seed = derive_seed(self.seed, "chain", number) if number else self.seed
+            dataset = PolicyDataset(dataset, policy, seed, key=self.key)  # type: ignore[arg-type]
+            dataset.set_epoch(self.epoch)
+            self.datasets.append(dataset)
+        assert isinstance(dataset, PolicyDataset)
+        return dataset
+
+
+def _policies(defense: Defense) -> list[Policy]:
+    found = []
+    for part in parts(defense):
+        # Random policies are an `augment` once they are drawn.
+        drawn = getattr(part, "augment", part)
+        if isinstance(drawn, Augment):
+            found.append(drawn.policy)
+        elif acts(part, "images"):
+            raise GradveilError(f"{part} is no policy, and only policies go around a dataset")
+    if not on_images(defense):
+        raise GradveilError(
+            f"{defense} leaves the images as they are: DefenseCallback({str(defense)!r}) alone would do"
+        )
+    return found

@@ -1,0 +1,110 @@
+"""A network that learns under a recipe and behind a defense, as Lightning sees it."""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import MultiStepLR
+from torch.utils.data import DataLoader
+from torchmetrics.classification import MulticlassAccuracy
+
+from gradveil.client import gradient, loss_of, trainable, untouched_statistics
+from gradveil.defenses import Defense
+from gradveil.defenses.parts import acts
+from gradveil.errors import GradveilError
+from gradveil.models.stochastic import drawing, normal
+from gradveil.randomness import derive_seed, generator
+from gradveil.training.batches import Batches, epoch_of
+from gradveil.training.recipe import Recipe
+from gradveil.types import Batch
+
+
+class Classifier(L.LightningModule):
+    """Cross entropy, and what layers add to it; every step takes the gradient that the participant would share.
+
+    What a step draws at random is a function of (seed, step), so that a killed training can go on.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        batches: DataLoader[tuple[Tensor, Tensor]],
+        recipe: Recipe,
+        classes: int,
+        *,
+        defense: Defense,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.network, self.batches, self.recipe = network, batches, recipe
+        self.defense, self.seed = defense, seed
+        # Such a defense computes the gradient itself; others change the finished one, or nothing of it.
+        self.computed_otherwise = acts(defense, "client")
+        self.changed = acts(defense, "gradients")
+        if self.computed_otherwise and recipe.halve_loss:
+            raise GradveilError(f"{defense} computes its own gradient, of the whole loss: train without halving it")
+        self.test_accuracy = MulticlassAccuracy(classes, average="micro")
+
+    def train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
+        assert isinstance(self.batches.sampler, Batches)
+        self.batches.sampler.set_epoch(epoch_of(self.trainer))
+        return self.batches
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> Tensor:
+        images, labels = batch
+        self.batch = Batch(images, labels)
+        if self.computed_otherwise:
+            return self._watched()
+        with self._draws("step", self.global_step):
+            loss = loss_of(self.network, self.batch)
+        self._note(loss)
+        return loss / 2 if self.recipe.halve_loss else loss
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        seed = derive_seed(self.seed, "step", self.global_step)
+        if self.computed_otherwise:
+            with self._draws("step", self.global_step):
+                shared = self.defense.shared(gradient, self.network, self.batch, seed=seed)
+        else:
+            loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
+            if not self.changed:
+                return
+            named = zip(*trainable(self.network), strict=True)
+            found = {name: torch.zeros_like(one) if one.grad is None else one.grad for name, one in named}
+            shared = self.defense.gradients(found, seed=seed)
+        for name, parameter in zip(*trainable(self.network), strict=True):
+            parameter.grad = shared[name].detach()
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> None:
+        images, labels = batch
+        with self._draws("test", batch_number):
+            self.test_accuracy.update(self.network(images), labels)
+        self.log("accuracy", self.test_accuracy, batch_size=len(labels))
+
+    def configure_optimizers(self) -> Any:
+        recipe = self.recipe
+        optimizer = torch.optim.SGD(
+            self.network.parameters(),
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            nesterov=recipe.momentum > 0,
+        )
+        return [optimizer], [MultiStepLR(optimizer, recipe.drops, gamma=0.1)]
+
+    def _watched(self) -> Tensor:
+        """The loss for the history alone: `backward` goes through the batch again, in the defense's own way."""
+        if not len(self.batch.labels):
+            return torch.zeros(())
+        with torch.no_grad(), untouched_statistics(self.network), self._draws("step", self.global_step):
+            loss = loss_of(self.network, self.batch)
+        self._note(loss)
+        return loss
+
+    def _note(self, loss: Tensor) -> None:
+        self.log("loss", loss.detach(), on_step=False, on_epoch=True, batch_size=len(self.batch.labels))
+
+    def _draws(self, *path: str | int) -> AbstractContextManager[None]:
+        return drawing(self.network, normal(generator(self.seed, "draws", *path)))

@@ -1,0 +1,128 @@
+"""Soteria against a plain loop over features, and the attacker who leaves out its layer."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from gradveil.attacks import ClosedForm, Evidence, Inversion, attack_named
+from gradveil.attacks.objectives import Layers
+from gradveil.client import Aggregate, Client, FedAvg, share
+from gradveil.defenses import Precode, Soteria, soteria
+from gradveil.defenses.soteria import effect, features_of
+from gradveil.errors import GradveilError
+from gradveil.models import build
+from gradveil.models.stochastic import stochastic
+from gradveil.randomness import generator
+from gradveil.types import Batch, Dataset, to_unit
+
+SHAPE = (1, 28, 28)
+
+
+def batch_of(fashion: Dataset, images: int) -> Batch:
+    return Batch(to_unit(fashion.test.images[:images]), fashion.test.labels[:images])
+
+
+def last_layer(model: nn.Module) -> str:
+    return [name for name, module in model.named_modules() if isinstance(module, nn.Linear)][-1]
+
+
+def slow_effect(model: nn.Module, image: Tensor, layer: str) -> list[float]:
+    found = []
+    for feature in range(features_of(model, image, layer).shape[1]):
+        x = image.clone().requires_grad_()
+        value = features_of(model, x, layer)[0, feature]
+        slope = float(torch.autograd.grad(value, x)[0].double().square().sum().sqrt())
+        found.append(abs(float(value.detach())) / slope if slope > 0 else 0.0)
+    return found
+
+
+@pytest.mark.parametrize("name", ["lenet", "mlp-16", "convnet-4", "resnet20"])
+def test_the_effect_against_a_slow_loop(fashion: Dataset, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soteria, "AT_ONCE", 100)  # several pieces, the last one smaller
+    model = build(name, SHAPE, 10)
+    assert model.training  # batch norm must not mix the images all the same
+    batch, layer = batch_of(fashion, 2), last_layer(model)
+    images = batch.images.double()
+    model.double()
+    found = effect(model, images, layer)
+    for at in range(2):
+        expected = torch.tensor(slow_effect(model, images[at : at + 1], layer), dtype=torch.float64)
+        torch.testing.assert_close(found[at], expected, rtol=1e-6, atol=1e-9)
+    assert float(found.max()) > float(found.mean()) > 0
+
+
+def test_the_effect_by_hand() -> None:
+    # r = A x: |r_i| / |A_i|, whatever the other features are; a dead feature has none.
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 20, bias=False), nn.ReLU(), nn.Linear(20, 3))
+    weight = torch.randn(20, 4, generator=generator(0))
+    with torch.no_grad():
+        model[1].weight.copy_(weight)
+    x = torch.rand(3, 1, 2, 2, generator=generator(1))
+    r = x.flatten(1) @ weight.T
+    expected = torch.where(r > 0, r / weight.norm(dim=1), 0.0)
+    assert bool((expected == 0).any())
+    torch.testing.assert_close(effect(model, x, "3"), expected)
+    mask = Soteria(0.25).mask(model, x, "3")
+    means = expected.mean(0).tolist()
+    largest = sorted(means)[-5:]
+    assert largest[0] > sorted(means)[-6]
+    assert mask.tolist() == [0.0 if value in largest else 1.0 for value in means]
+
+
+@pytest.mark.parametrize("client", [share, FedAvg(0.1, 1, epochs=2), Aggregate(2)])
+@pytest.mark.parametrize("ratio", [0.0, 0.29, 0.4, 0.9])
+def test_only_columns_of_the_defended_weight_change(fashion: Dataset, client: Client, ratio: float) -> None:
+    model, batch = build("mlp-100", SHAPE, 10).eval(), batch_of(fashion, 2)
+    layer = last_layer(model)
+    plain, found = client(model, batch), Soteria(ratio).shared(client, model, batch, seed=0)
+    name = f"{layer}.weight"
+    assert list(found) == list(plain)
+    assert all(torch.equal(found[key], value) for key, value in plain.items() if key != name)
+    if isinstance(client, Aggregate):  # every user has a mask of its own
+        halves = [Soteria(ratio).mask(model, batch.images[at : at + 1], layer) for at in range(2)]
+        each = [share(model, Batch(batch.images[at : at + 1], batch.labels[at : at + 1]))[name] for at in range(2)]
+        torch.testing.assert_close(found[name], (each[0] * halves[0] + each[1] * halves[1]) / 2)
+        return
+    mask = Soteria(ratio).mask(model, batch.images, layer)
+    assert int((mask == 0).sum()) == round(100 * ratio)
+    assert torch.equal(found[name], plain[name] * mask)
+
+
+def test_layers_by_name_and_what_they_must_be(fashion: Dataset) -> None:
+    model, batch = build("mlp-16", SHAPE, 10).eval(), batch_of(fashion, 1)
+    layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    plain, found = share(model, batch), Soteria(0.5, at=tuple(layers[1:3])).shared(share, model, batch, seed=0)
+    changed = {name for name, value in plain.items() if not torch.equal(found[name], value)}
+    assert changed == {f"{layer}.weight" for layer in layers[1:3]}
+    with pytest.raises(GradveilError, match="unknown fully connected layer"):
+        Soteria(at=("nowhere",)).shared(share, model, batch, seed=0)
+    with pytest.raises(GradveilError, match="has none"):
+        Soteria().shared(share, nn.Sequential(nn.Conv2d(1, 10, 28), nn.Flatten()), batch, seed=0)
+    with pytest.raises(GradveilError, match="one vector per image"):
+        Soteria().shared(share, nn.Sequential(nn.Linear(28, 2), nn.Flatten()), batch, seed=0)
+
+
+def test_the_mask_disturbs_no_draws_and_no_model(fashion: Dataset) -> None:
+    model, batch = Precode(k=4).network(build("lenet", SHAPE, 10), seed=0), batch_of(fashion, 2)
+    layer, modes = last_layer(model), [module.training for module in model.modules()]
+    first, again = (Soteria().mask(model, batch.images, layer) for _ in range(2))
+    assert torch.equal(first, again)
+    assert [one.drawn for one in stochastic(model).values()] == [0]
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    assert not batch.images.requires_grad
+
+
+def test_the_answer_leaves_the_defended_weight_out(fashion: Dataset, small_net: nn.Module) -> None:
+    batch, defense = batch_of(fashion, 1), Soteria()
+    evidence = Evidence(small_net, defense.shared(share, small_net, batch, seed=0), SHAPE, 1, batch.labels)
+    answer = defense.answered(attack_named("fast", iterations=1), evidence)
+    assert isinstance(answer, Inversion)
+    assert answer.weighings == (Layers((("net.classify.weight", 0.0),)),)
+    assert isinstance(defense.answered(ClosedForm(), evidence), ClosedForm)
+    # Where nothing else is shared there is nothing else to compare.
+    lone = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False)).eval()
+    alone = Evidence(lone, defense.shared(share, lone, batch, seed=0), SHAPE, 1, batch.labels)
+    attack = attack_named("fast", iterations=1)
+    assert defense.answered(attack, alone) is attack
