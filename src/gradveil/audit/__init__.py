@@ -1,7 +1,7 @@
 """What attack records allow to be said of a defense: figures with intervals, verdicts, and which images are vulnerable.
 
-`findings_of(records, eps)` -> `verdicts_on(found, controls)` -> `overall(verdicts)`; beside them `accuracy_losses`, `statement` and
-`vulnerability_of`. All are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
+`findings_of(records, eps)` -> `verdicts_on(found, controls)` -> `overall(verdicts)`; beside them `accuracy_losses`, `statement`
+and `vulnerability_of`. All are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
 """
 
 from gradveil.audit.accuracy import Accuracy, AccuracyLoss, accuracy_loss, accuracy_losses

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from gradveil.audit.proportions import CONFIDENCE
+from gradveil.audit.proportions import CONFIDENCE, z_factor
 from gradveil.randomness import derive_seed
 
 # With fewer images neither the interval nor the p-value means much.
@@ -53,7 +53,7 @@ def spearman_interval(rho: float, n: int) -> tuple[float, float]:
     # At ±1 the formula knows no doubt; half a step of rho away from it, it does.
     edge = 1 - 6 / (n * (n * n - 1))
     held = min(max(rho, -edge), edge)
-    half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt((1 + held * held / 2) / (n - 3))
+    half = z_factor() * math.sqrt((1 + held * held / 2) / (n - 3))
     low, high = math.tanh(math.atanh(held) - half), math.tanh(math.atanh(held) + half)
     return (-1.0 if rho < -edge else low), (1.0 if rho > edge else high)
 

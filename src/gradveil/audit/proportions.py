@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from scipy import stats
 
@@ -23,6 +24,7 @@ class Proportion:
     confidence: float
 
 
+@cache
 def proportion(count: int, n: int, *, confidence: float = CONFIDENCE) -> Proportion:
     """The share with its exact interval and its exact upper bound (Clopper and Pearson, 1934)."""
     low, high = exact_interval(count, n, confidence=confidence)
@@ -69,12 +71,29 @@ def newcombe(
     )
 
 
+@cache
+def z_factor(confidence: float = CONFIDENCE) -> float:
+    """How many standard deviations a two-sided interval reaches to either side."""
+    return float(stats.norm.ppf((1 + confidence) / 2))
+
+
 def _wilson(share: float, n: int, confidence: float) -> tuple[float, float]:
     """The score interval of one share."""
-    z = float(stats.norm.ppf((1 + confidence) / 2))
+    z = z_factor(confidence)
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def rounded_up(value: float) -> float:
+    """To the next tenth of a percent, so that what is said is not more than what holds."""
+    thousandths = int(value * 1000)
+    return (thousandths + (value * 1000 - thousandths > 1e-9)) / 1000
+
+
+def percent(bound: float) -> str:
+    """An upper bound as `9.0%`."""
+    return f"{100 * rounded_up(bound):.1f}%"
 
 
 def _checked(count: int, n: int, confidence: float) -> float:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from scipy import stats
@@ -48,15 +49,15 @@ class Spread:
 def spread_of(values: Sequence[float]) -> Spread:
     """The spread of at least one finite number.
 
-    mean ± t(0.975, n - 1) sd / sqrt(n): exact for normal values, and for a few heavy-tailed ones a little too narrow.
+    mean ± t(0.975, n - 1) sd / sqrt(n): exact for normal values. Where few values have a long tail to the right the upper end is
+    too low too often (exponential values: 10% instead of 2.5% of the time at n = 8, 6% at n = 32): nothing rests on it alone.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0 or not np.isfinite(array).all():
         raise GradveilError(f"a spread takes at least one value and finite ones only, got {array.size} values")
     n, mean = array.size, float(array.mean())
-    quantiles = {
-        f"{share:g}": float(value) for share, value in zip(QUANTILES, np.quantile(array, QUANTILES), strict=True)
-    }
+    places = np.interp(np.asarray(QUANTILES) * (n - 1), np.arange(n), np.sort(array)).tolist()
+    quantiles = {f"{share:g}": value for share, value in zip(QUANTILES, places, strict=True)}
     if n == 1:
         return Spread(1, mean, None, None, None, None, quantiles)
     sd = float(array.std(ddof=1))
@@ -64,6 +65,7 @@ def spread_of(values: Sequence[float]) -> Spread:
     return Spread(n, mean, sd, sd / math.sqrt(n), mean - half, mean + half, quantiles)
 
 
+@cache
 def t_factor(freedom: float) -> float:
     """How many standard errors the interval reaches to either side."""
     return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))

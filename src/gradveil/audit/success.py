@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradveil.audit.accuracy import AccuracyLoss
-from gradveil.audit.proportions import Proportion, proportion
+from gradveil.audit.proportions import Proportion, percent, proportion, rounded_up
 
 
 @dataclass(frozen=True)
@@ -41,31 +41,26 @@ def success(runs: Mapping[int, Sequence[tuple[float, float]]], eps: float) -> Su
 
 def statement(found: Success, loss: AccuracyLoss | None, *, defense: str, model: str, stage: str) -> str:
     """The (eps, delta, gamma) of the paper in one sentence: Pr[PSNR(x*, T(x)) < eps] >= 1 - delta, accuracy loss < gamma."""
-    against = f"against the attacks tried on {stage} {model}, worst case per image, n={found.reached.n}"
+    against = f"against the attacks tried on {model}, {stage}, worst case per image, n={found.reached.n}"
     if found.delta >= 1:
         return f"Nothing can be claimed for {defense} at {found.eps:g} dB {against}: every image reached it."
-    delta, gamma = _rounded_up(found.delta), "not measured" if loss is None else f"{_rounded_up(loss.gamma):.3f}"
+    delta, gamma = rounded_up(found.delta), "not measured" if loss is None else f"{rounded_up(loss.gamma):.3f}"
     cost = "the accuracy was not measured"
     if loss is not None:
         source = "by the test set alone" if loss.source == "test set" else f"over {loss.seeds} training seeds"
-        cost = f"the accuracy falls by less than {100 * _rounded_up(loss.gamma):.1f} points ({source})"
+        cost = f"the accuracy falls by less than {100 * rounded_up(loss.gamma):.1f} points ({source})"
     return (
         f"({found.eps:g} dB, {delta:.3f}, {gamma}) for {defense} {against}: at 95% confidence each, fewer than "
-        f"{100 * delta:.1f}% of images like these are rebuilt at {found.eps:g} dB or better, and {cost}."
+        f"{percent(delta)} of images like these are rebuilt at {found.eps:g} dB or better, and {cost}."
     )
 
 
 def _words(reached: Proportion, eps: float, by_null: int) -> str:
     if reached.count == reached.n:
-        said = f"all {reached.n} images reached {eps:g} dB; no share below 100% can be claimed"
+        everybody = "the only image" if reached.n == 1 else f"all {reached.n} images"
+        said = f"{everybody} reached {eps:g} dB; no share below 100% can be claimed"
     else:
         how_many = "no image" if reached.count == 0 else f"{reached.count} image{'s' if reached.count > 1 else ''}"
-        bound = f"fewer than {100 * _rounded_up(reached.upper):.1f}% do"
+        bound = f"fewer than {percent(reached.upper)} do"
         said = f"{how_many} of {reached.n} reached {eps:g} dB; at 95% confidence {bound}"
-    return f"{said} ({by_null} of them no better than one colour)" if by_null else said
-
-
-def _rounded_up(value: float) -> float:
-    """To the next tenth of a percent, so that what is said is not more than what holds."""
-    thousandths = int(value * 1000)
-    return (thousandths + (value * 1000 - thousandths > 1e-9)) / 1000
+    return f"{said} (for {by_null} of them a guess of one colour does too)" if by_null else said

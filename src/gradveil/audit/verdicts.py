@@ -6,6 +6,7 @@ from typing import Literal
 
 from gradveil.audit.comparisons import Comparison, against_controls, saved
 from gradveil.audit.findings import Findings
+from gradveil.audit.proportions import Proportion, percent, proportion
 from gradveil.audit.spread import Spread
 from gradveil.scenario import UNDEFENDED
 
@@ -35,7 +36,8 @@ class Verdict:
     """What can be said of one defense at one stage, in one or two sentences, and what it rests on.
 
     `undefended_works` is None where no undefended attack, or only one image, says so. `saved` is undefended minus defended gain,
-    `control` the comparison with random policies, both paired by image. `doubts` are what keeps it from "protects".
+    `control` the comparison with random policies, both paired by image. `standing_out` are the images with a gain of 3 dB or
+    more, with an exact bound on their share that needs no bell curve. `doubts` are what keeps it from "protects".
     """
 
     dataset: str
@@ -51,6 +53,7 @@ class Verdict:
     undefended_works: bool | None
     saved: Comparison | None
     control: Comparison | None
+    standing_out: Proportion
     doubts: tuple[str, ...]
 
 
@@ -101,10 +104,12 @@ def doubts(found: Findings, bare: Findings, gone: Comparison | None) -> list[str
     if found.n < LEAST_IMAGES:
         said.append(f"{found.n} images are too few, {LEAST_IMAGES} would do")
     if gain.high is None or gain.high > 0:
-        said.append(f"the mean gain could still be above that of one colour: {gain.words()}")
+        said.append("the mean could still be above that of one colour")
     if found.worst[0].gain >= STANDS_OUT:
         said.append(f"image {found.worst[0].index} alone leaks {found.worst[0].gain:.1f} dB over one colour")
-    if gone is None or not gone.difference.above_zero or gone.difference.n < LEAST_IMAGES:
+    if gone is None or gone.difference.n < min(LEAST_IMAGES, found.n):
+        said.append("too few of the images were attacked without the defense as well")
+    elif not gone.difference.above_zero:
         said.append("the undefended attack is not clearly better on the same images")
     if found.diverged > MOST_DIVERGED * found.n:
         said.append(f"every run diverged for {found.diverged} of {found.n} images")
@@ -140,6 +145,7 @@ def _verdict(found: Findings, bare: Findings | None, random: Sequence[Findings])
         undefended_works=working,
         saved=gone,
         control=control,
+        standing_out=_standing_out(found),
         doubts=tuple(kept),
     )
 
@@ -148,26 +154,38 @@ def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: 
     gain = found.spreads.gain
     lost = f" {found.diverged_runs} of {found.runs} runs diverged and count as failed." if found.diverged_runs else ""
     if leaking := signs(found):
-        return LEAKS, f"Leaks: {'; '.join(leaking)}.{lost}"
+        mean = "" if gain.above_zero else f"; on average {_over_one_colour(found)}"
+        return LEAKS, f"Leaks: {'; '.join(leaking)}{mean}.{lost}"
     if bare is None:
-        return CANNOT_TELL, f"Cannot tell: no undefended attack was run here; with the defense {gain.words()}.{lost}"
+        return (
+            CANNOT_TELL,
+            f"Cannot tell: no undefended attack was run here; with the defense {_over_one_colour(found)}.{lost}",
+        )
     if working is None:
         return CANNOT_TELL, f"Cannot tell: a single image says nothing of the others; it gains {gain.words()}.{lost}"
     if not working:
-        there = bare.spreads.gain.words()
-        return (
-            FAILED,
-            f"Nothing to protect from: even without a defense {_attacks(bare)} gain {there} over one colour.{lost}",
-        )
+        there = f"the worst case over {_attacks(bare)} is {_over_one_colour(bare)}"
+        here = "" if found.defense == UNDEFENDED else f"; with it {gain.words()}, which shows nothing"
+        return FAILED, f"Attack failed even without defense: {there}{here}.{lost}"
     if kept:
-        return CANNOT_TELL, f"Cannot tell: {'; '.join(kept)}.{lost}"
+        return CANNOT_TELL, f"Cannot tell from {_over_one_colour(found)}: {'; '.join(kept)}.{lost}"
+    room = f"none gains {STANDS_OUT:g} dB, at 95% confidence fewer than {percent(_standing_out(found).upper)} do"
     bound = f"; {found.success[0].text}" if found.success else ""
     knowing = any(attack.attacker != "plain" for attack in found.attacks)
     unknown = "" if knowing else " No attacker who knows the defense was tried."
     return PROTECTS, (
         f"Protects against the {_attacks(found)} tried: the worst case stays below a guess of one colour, "
-        f"{gain.words()}{_sd(gain)}{bound}.{unknown}{lost}"
+        f"{gain.words()}{_sd(gain)}; {room}{bound}.{unknown}{lost}"
     )
+
+
+def _standing_out(found: Findings) -> Proportion:
+    return proportion(sum(one.gain >= STANDS_OUT for one in found.images), found.n)
+
+
+def _over_one_colour(found: Findings) -> str:
+    gain = found.spreads.gain
+    return f"{gain.words()} over one colour{_sd(gain)}"
 
 
 def _attacks(found: Findings) -> str:
