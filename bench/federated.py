@@ -19,7 +19,9 @@ from gradveil.progress import bar
 from gradveil.scenario import Scenario
 from gradveil.training import Recipe, train
 
-DATASET, MODEL, EPOCHS, SEEDS = "fashion-mnist-tenth", "convnet-16", 12, (0, 1, 2)
+DATASET, MODEL, EPOCHS = "fashion-mnist-tenth", "convnet-4", 12
+# What uneven shares cost takes one look; that even ones cost nothing takes more.
+PARTITIONS = {"iid": (0, 1, 2), "dirichlet:0.5": (0,), "classes:2": (0,)}
 # 130 images a step on both sides.
 BATCH, PARTICIPANTS = 130, 10
 HYBRID = "3-1-7+43-18-18"
@@ -32,9 +34,9 @@ def run() -> dict[str, object]:
     dataset = load(DATASET)
     steps = EPOCHS * math.ceil(len(dataset.train) / BATCH)
     rows = []
-    for partition in ("iid", "dirichlet:0.5", "classes:2"):
+    for partition, seeds in PARTITIONS.items():
         accuracies: dict[str, list[float]] = {"central": [], "federated": []}
-        for seed in SEEDS:
+        for seed in seeds:
             recipe = Recipe(epochs=EPOCHS, batch_size=BATCH)
             central = train(dataset, MODEL, FOLDER / f"central-{seed}", recipe=recipe, seed=seed, progress=bar)
             plan = Plan(
@@ -46,7 +48,12 @@ def run() -> dict[str, object]:
             accuracies["federated"].append(together.history[-1].accuracy)
         gaps = [b - a for a, b in zip(accuracies["central"], accuracies["federated"], strict=True)]
         rows.append(
-            {"partition": partition, **accuracies, "gap": statistics.fmean(gaps), "gap_sd": statistics.stdev(gaps)}
+            {
+                "partition": partition,
+                **accuracies,
+                "gap": statistics.fmean(gaps),
+                "gap_sd": statistics.stdev(gaps) if len(gaps) > 1 else None,
+            }
         )
     summary: dict[str, object] = {
         "dataset": DATASET,

@@ -1,16 +1,16 @@
 """Attack results as data: what came of one image."""
 
 import json
-import math
-from dataclasses import asdict, dataclass, fields
-from typing import Any, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass
 
+from gradveil.checked import from_json
 from gradveil.errors import GradveilError
 from gradveil.scenario import Scenario
 
 # `estimate` is there where the attacker made something else of the reconstruction, by undoing a transformation.
 PICTURES = ("original", "transformed", "reconstruction")
 ESTIMATE = "estimate"
+LARGEST_RECORD = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -87,46 +87,9 @@ class Record:
     def from_json(cls, text: str) -> "Record":
         """Read what `to_json` wrote; anything else is refused field by field."""
         try:
-            raw = json.loads(text)
-            checked = _checked(raw, cls)
-            scenario = Scenario(**_checked(raw["scenario"], Scenario))
-            if not set(PICTURES) <= set(raw["pictures"]) <= {*PICTURES, ESTIMATE}:
+            record = from_json(cls, text, largest=LARGEST_RECORD)
+            if not set(PICTURES) <= set(record.pictures) <= {*PICTURES, ESTIMATE}:
                 raise ValueError(f"its pictures must be {', '.join(PICTURES)}")
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, GradveilError) as error:
             raise GradveilError(f"not an attack record: {error}") from error
-        return cls(**{**checked, "scenario": scenario})
-
-
-def _checked(raw: object, kind: type[Record] | type[Scenario]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
-    if not isinstance(raw, dict) or set(raw) != names:
-        raise ValueError(f"the fields of a {kind.__name__.lower()} are {', '.join(sorted(names))}")
-    hints = get_type_hints(kind)
-    return {
-        name: value if hints[name] is Scenario else _fitting(name, value, hints[name]) for name, value in raw.items()
-    }
-
-
-def _fitting(name: str, value: object, hint: object) -> object:
-    """The value as its type asks for it: lists become tuples, whole numbers floats."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is dict and isinstance(value, dict):
-        return {str(key): _fitting(name, one, arguments[1]) for key, one in value.items()}
-    if origin is tuple and isinstance(value, list):
-        return tuple(_fitting(name, one, arguments[0]) for one in value)
-    if origin is None and isinstance(hint, type):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if hint is float:
-            if number and math.isfinite(float(value)):  # type: ignore[arg-type]
-                return float(value)  # type: ignore[arg-type]
-        elif isinstance(value, hint) and (hint is not int or number):
-            return value
-    elif origin is not None and origin not in (dict, tuple):
-        for choice in arguments:
-            if value == choice and isinstance(choice, str):
-                return value
-            try:
-                return _fitting(name, value, choice)
-            except ValueError:
-                continue
-    raise ValueError(f"{name} is {str(value)[:40]!r}, which does not fit")
+        return record

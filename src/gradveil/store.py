@@ -10,12 +10,10 @@ from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
 from gradveil.files import write_text, writing
-from gradveil.records import Record
+from gradveil.records import LARGEST_RECORD, Record
 from gradveil.scenario import Scenario
 from gradveil.types import ImageSet
 from gradveil.version import __version__
-
-LARGEST_RECORD = 16 * 2**20
 
 
 @dataclass(frozen=True)

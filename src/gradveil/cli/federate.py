@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.output import JsonOption, SeedOption, emit, say, table
+from gradveil.cli.engines import (
+    CertificatesOption,
+    EngineOption,
+    InsecureOption,
+    PatienceOption,
+    SuperLinkOption,
+    TimeoutOption,
+    trainer,
+)
+from gradveil.cli.output import JsonOption, SeedOption, WorkersOption, emit, say, table
 from gradveil.cli.train import ModelOption
 
 if TYPE_CHECKING:
@@ -18,7 +27,6 @@ if TYPE_CHECKING:
     from gradveil.federated.summary import Leak
     from gradveil.federated.watch import Load
     from gradveil.scenario import Scenario
-    from gradveil.types import Dataset
 
 IterationsOption = Annotated[int | None, typer.Option(help="Of the attack; default: as published.", min=1)]
 LabelsOption = Annotated[
@@ -62,6 +70,13 @@ def federate(
     attacker: AttackerOption = "plain",
     iterations: IterationsOption = None,
     labels: LabelsOption = None,
+    engine: EngineOption = "embedded",
+    superlink: SuperLinkOption = None,
+    root_certificates: CertificatesOption = None,
+    insecure: InsecureOption = False,
+    timeout: TimeoutOption = 300.0,
+    patience: PatienceOption = 300.0,
+    workers: WorkersOption = 1,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/federate/DATASET-MODEL-...")] = None,
     data_dir: DataDirOption = None,
     seed: SeedOption = 0,
@@ -77,13 +92,13 @@ def federate(
         gradveil federate --model lenet --batch 1 --lr 0.01 --rounds 60 --curious idlg --curious-rounds 0,1,5,10,20,50
         gradveil federate --client fedavg:lr=0.05,batch=16 --batch all --partition dirichlet:0.5 --per-round 5
         gradveil federate --batch 2 --curious fast --curious-rounds 0,5 --sums 1,2,5
+        gradveil federate --engine flower --participants 3 --rounds 20
+        gradveil federate --engine flower --superlink fl.example.org:8000 --root-certificates ca.pem --participants 3
     """
-    from gradveil import datasets
     from gradveil.cli.score import check_folder
     from gradveil.client import FedAvg, client_named
     from gradveil.federated.curiosity import Curiosity
     from gradveil.federated.plan import Plan
-    from gradveil.federated.rounds import federate as run
     from gradveil.progress import bar
 
     local = client_named(client)
@@ -113,24 +128,35 @@ def federate(
         how = scenario(curious, iterations, labels, attacker, seed)
     folder = out or Path("runs/federate") / _folder_name(plan)
     check_folder(folder)
-    loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
+    run = trainer(
+        engine,
+        plan,
+        folder,
+        data_dir=data_dir,
+        superlink=superlink,
+        root_certificates=root_certificates,
+        insecure=insecure,
+        timeout=timeout,
+        patience=patience,
+        workers=workers,
+    )
     if how is None or curiosity is None:
-        trained = run(plan, loaded, folder, progress=bar)
+        history = run(None)
     else:
         from gradveil.federated.recordings import recordings_in
         from gradveil.federated.watch import watching, write_how
 
         write_how(folder, how)
         if later:
-            trained = run(plan, loaded, folder, curiosity=curiosity, progress=bar)
+            history = run(curiosity)
         else:
             with watching(folder, data_dir=data_dir) as watcher:
-                trained = run(plan, loaded, folder, curiosity=curiosity, progress=bar)
+                history = run(curiosity)
                 total = len(recordings_in(folder))
                 with bar(f"attacking what was recorded with {curious}", total, "steps") as advance:
                     watcher.finish(total, advance)
     leaks = [] if how is None or later else attack_recorded(folder, how, data_dir)
-    report_run(folder, plan, trained.history, leaks, json=json, proven=proven(plan, loaded))
+    report_run(folder, plan, history, leaks, json=json, proven=proven(plan, loader(data_dir)))
 
 
 def curious(
@@ -176,12 +202,13 @@ def curious(
     report_run(folder, plan, read_history(folder), leaks, json=json)
 
 
-def proven(plan: "Plan", dataset: "Dataset") -> "dict[str, float]":
+def proven(plan: "Plan", load: "Load") -> "dict[str, float]":
     """Epsilon and delta, where the defense proves some."""
     from gradveil.federated.participant import participants_of
     from gradveil.federated.privacy import delta_of, epsilon_of
 
-    epsilon, delta = epsilon_of(plan, participants_of(plan, dataset.train)), delta_of(plan)
+    delta = delta_of(plan)
+    epsilon = None if delta is None else epsilon_of(plan, participants_of(plan, load(plan).train))
     return {} if epsilon is None or delta is None else {"epsilon": epsilon, "delta": delta}
 
 

@@ -1,8 +1,36 @@
-"""Collaborative training: participants share defended updates, a curious server looks at them."""
+"""Collaborative training: participants share defended updates, a curious server looks at them.
 
-from gradveil.federated.participant import Participant, Update, network_of, participants_of
-from gradveil.federated.plan import Plan
-from gradveil.federated.rounds import Federated, federate
-from gradveil.federated.server import Server
+The names below load on first use: on Flower every message starts a process, and not all of them need torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradveil.federated.participant import Participant as Participant
+    from gradveil.federated.participant import Update as Update
+    from gradveil.federated.participant import network_of as network_of
+    from gradveil.federated.participant import participants_of as participants_of
+    from gradveil.federated.plan import Plan as Plan
+    from gradveil.federated.rounds import Federated as Federated
+    from gradveil.federated.rounds import federate as federate
+    from gradveil.federated.server import Server as Server
+
+_HOMES = {
+    "Federated": "rounds",
+    "Participant": "participant",
+    "Plan": "plan",
+    "Server": "server",
+    "Update": "participant",
+    "federate": "rounds",
+    "network_of": "participant",
+    "participants_of": "participant",
+}
 
 __all__ = ["Federated", "Participant", "Plan", "Server", "Update", "federate", "network_of", "participants_of"]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"gradveil.federated.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'gradveil.federated' has no attribute {name!r}")

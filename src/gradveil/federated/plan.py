@@ -1,11 +1,11 @@
 """A collaborative training as data: everything that decides its result."""
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
-from typing import get_args, get_type_hints
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
+from gradveil.checked import from_json
 from gradveil.client import Client, FedAvg, client_named
 from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
@@ -101,18 +101,6 @@ class Plan:
     def from_json(cls, text: str) -> "Plan":
         """Read what `to_json` wrote; it may come from anyone."""
         try:
-            if len(text) > LARGEST_PLAN:
-                raise ValueError(f"it has {len(text)} characters, at most {LARGEST_PLAN} would do")
-            raw = json.loads(text)
-            names = {field.name for field in fields(cls)}
-            if not isinstance(raw, dict) or set(raw) != names:
-                raise ValueError(f"its fields are {', '.join(sorted(names))}")
-            for name, hint in get_type_hints(cls).items():
-                kinds = get_args(hint) or (hint,)
-                if float in kinds and type(raw[name]) is int:
-                    raw[name] = float(raw[name])
-                if type(raw[name]) not in kinds:
-                    raise ValueError(f"{name} is {str(raw[name])[:40]!r}, which does not fit")
-            return cls(**raw)
-        except (ValueError, TypeError, RecursionError, GradveilError) as error:
+            return from_json(cls, text, largest=LARGEST_PLAN)
+        except (ValueError, GradveilError) as error:
             raise GradveilError(f"not a plan of a collaborative training: {error}") from error

@@ -1,15 +1,15 @@
 """Attack recordings while they appear: in a process of its own that gives way to the training."""
 
-import json
 import os
 import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 
+from gradveil.checked import from_json
 from gradveil.errors import GradveilError
 from gradveil.federated.curious import attack_recording
 from gradveil.federated.plan import Plan
@@ -41,11 +41,8 @@ def read_how(folder: Path) -> Scenario | None:
     try:
         if path.stat().st_size > LARGEST_SETTINGS:
             raise ValueError("too large")
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(raw, dict) or set(raw) != {field.name for field in fields(Scenario)}:
-            raise ValueError("its fields are not those of a scenario")
-        return Scenario(**raw)
-    except (ValueError, TypeError, GradveilError) as error:
+        return from_json(Scenario, path.read_text(encoding="utf-8"), largest=LARGEST_SETTINGS)
+    except (ValueError, GradveilError) as error:
         raise GradveilError(f"{path}: not the settings of an attack ({error})") from error
 
 

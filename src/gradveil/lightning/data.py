@@ -6,7 +6,7 @@ import functools
 import lightning as L
 from torch.utils.data import DataLoader, IterableDataset
 
-from gradveil.defenses import Augment, Defense
+from gradveil.defenses import Augment, Defense, Random
 from gradveil.defenses.parts import acts, parts
 from gradveil.errors import GradveilError
 from gradveil.lightning.callback import DefenseCallback
@@ -130,7 +130,7 @@ def _policies(defense: Defense) -> list[Policy]:
     found = []
     for part in parts(defense):
         # Random policies are an `augment` once they are drawn.
-        drawn = getattr(part, "augment", part)
+        drawn = part.augment if isinstance(part, Random) else part
         if isinstance(drawn, Augment):
             found.append(drawn.policy)
         elif acts(part, "images"):

@@ -1,0 +1,214 @@
+"""Run an audit: every cell of its matrix, and the trainings that accuracy needs; what was done before is not done again."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.audit.accuracy import Accuracy
+from gradveil.audit.plan import TRAINED, AuditPlan, Cell
+from gradveil.client import loss_of, share
+from gradveil.defenses import Defense, defense_named
+from gradveil.errors import GradveilError
+from gradveil.files import write_json
+from gradveil.leakage import measure
+from gradveil.models import untrained
+from gradveil.models.weights import ModelCard, load_model, load_state, save_weights
+from gradveil.parallel import one_thread
+from gradveil.progress import Progress, silent
+from gradveil.randomness import generator
+from gradveil.records import Record
+from gradveil.scenario import UNDEFENDED, Scenario
+from gradveil.store import content_hash
+from gradveil.training import Recipe, Trained, train
+from gradveil.training.early import train_steps
+from gradveil.types import Batch, Dataset, ImageSet, to_unit
+from gradveil.version import __version__
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What may tell a vulnerable image, at one stage without a defense: its loss, and how long its gradient is."""
+
+    stage: str
+    index: int
+    loss: float
+    gradient_norm: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found, before anything is said about it."""
+
+    plan: AuditPlan
+    records: tuple[Record, ...]
+    accuracies: tuple[Accuracy, ...]
+    telling: tuple[Telling, ...]
+
+
+def run_audit(
+    plan: AuditPlan, dataset: Dataset, folder: Path, *, workers: int = 1, progress: Progress = silent
+) -> Audit:
+    """Attack training images, which is what participants share gradients of; the test images are the public ones."""
+    claim(plan, folder)
+    indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
+    accuracies = [
+        Accuracy(defense, seed, trained.accuracy, trained.test_images)
+        for defense, seed, trained in _trainings(plan, dataset, folder, progress)
+    ]
+    records: list[Record] = []
+    telling: list[Telling] = []
+    for stage in plan.stages:
+        for defense in plan.defenses:
+            network = staged(plan, stage, defense_named(defense), dataset, folder, progress)
+            if defense == UNDEFENDED:
+                telling += _telling(network, stage, dataset.train, indices)
+            for cell in plan.cells:
+                if (cell.stage, cell.defense) == (stage, defense):
+                    records += measure(
+                        scenario_of(plan, cell),
+                        network,
+                        dataset.train,
+                        indices,
+                        folder,
+                        public=dataset.test,
+                        workers=workers,
+                        progress=progress,
+                    )
+    audit = Audit(plan, tuple(records), tuple(accuracies), tuple(telling))
+    write_json(folder / "accuracies.json", [asdict(one) for one in accuracies])
+    write_json(folder / "properties.json", [asdict(one) for one in telling])
+    return audit
+
+
+def claim(plan: AuditPlan, folder: Path) -> None:
+    """Write the plan into the folder; one that asks for more of the same network and images adds to what is there."""
+    path = folder / "audit.json"
+    if path.is_file():
+        found = AuditPlan.from_json(path.read_text(encoding="utf-8"))
+        for name in ("dataset", "model", "weights", "seed", "epochs"):
+            if getattr(found, name) != getattr(plan, name):
+                raise GradveilError(f"{folder} holds an audit with another {name}; remove it or choose another --out")
+    write_json(path, json.loads(plan.to_json()))
+
+
+def scenario_of(plan: AuditPlan, cell: Cell) -> Scenario:
+    """What is attacked in a cell."""
+    return Scenario(
+        plan.dataset,
+        plan.model,
+        stage_in_words(plan, cell.stage),
+        cell.defense,
+        cell.attack,
+        plan.iterations,
+        plan.seed,
+        attacker=cell.attacker,
+    )
+
+
+def stage_in_words(plan: AuditPlan, stage: str) -> str:
+    """As records say it."""
+    if stage != TRAINED:
+        return "untrained" if int(stage) == 0 else f"after {int(stage)} training steps"
+    return "trained, weights as given" if plan.weights is not None else f"trained for {plan.epochs} epochs"
+
+
+def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:
+    """`count` images, the classes in turn, each in a random order: class folders come sorted."""
+    if count > len(images):
+        raise GradveilError(f"{count} images were asked for, there are {len(images)}")
+    shuffled = torch.randperm(len(images), generator=generator(seed, "audited images"))
+    turns = torch.empty(len(images), dtype=torch.int64)
+    for label in range(len(images.classes)):
+        members = shuffled[images.labels[shuffled] == label]
+        turns[members] = torch.arange(len(members))
+    # By turn, and within a turn by class.
+    return sorted(range(len(images)), key=lambda index: (int(turns[index]), int(images.labels[index])))[:count]
+
+
+def staged(
+    plan: AuditPlan, stage: str, defense: Defense, dataset: Dataset, folder: Path, progress: Progress = silent
+) -> nn.Module:
+    """The network that is attacked: fresh, after some steps with the defense on, trained with it, or the one that was given."""
+    if stage == TRAINED and plan.weights is None:
+        trained = _train(plan, defense, plan.seed, dataset, folder, progress)
+        module, _ = load_model(trained.weights, model=plan.model)
+        return module
+    if stage == TRAINED:
+        assert plan.weights is not None
+        module = untrained(plan.model, dataset, seed=plan.seed)
+        load_state(module, Path(plan.weights))
+        return defense.network(module, seed=plan.seed)
+    network = defense.network(untrained(plan.model, dataset, seed=plan.seed), seed=plan.seed)
+    if int(stage) == 0:
+        return network
+    path = folder / "networks" / f"{_key(plan, stage, str(defense), dataset, network)}.safetensors"
+    if path.is_file():
+        load_state(network, path)
+        return network.eval()
+    with one_thread():
+        train_steps(network, dataset, int(stage), defense=defense, seed=plan.seed)
+    card = ModelCard(
+        plan.model,
+        dataset.train.image_shape,
+        dataset.train.classes,
+        dataset.name,
+        plan.seed,
+        0,
+        None,
+        str(defense),
+        __version__,
+    )
+    save_weights(path, network, card)
+    return network
+
+
+def _key(plan: AuditPlan, stage: str, defense: str, dataset: Dataset, network: nn.Module) -> str:
+    digest = hashlib.sha256(json.dumps([__version__, stage, defense, plan.seed]).encode())
+    digest.update(content_hash([dataset.train.images, dataset.train.labels, *network.state_dict().values()]))
+    return digest.hexdigest()[:32]
+
+
+def _trainings(
+    plan: AuditPlan, dataset: Dataset, folder: Path, progress: Progress
+) -> Iterator[tuple[str, int, Trained]]:
+    for seed in range(plan.seed, plan.seed + plan.trainings):
+        for defense in plan.defenses:
+            yield defense, seed, _train(plan, defense_named(defense), seed, dataset, folder, progress)
+
+
+def _train(plan: AuditPlan, defense: Defense, seed: int, dataset: Dataset, folder: Path, progress: Progress) -> Trained:
+    name = re.sub(r"[^A-Za-z0-9.+_-]+", "_", str(defense))
+    mark = hashlib.sha256(str(defense).encode()).hexdigest()[:6]
+    with one_thread():
+        return train(
+            dataset,
+            plan.model,
+            folder / "trained" / f"{name}-{mark}-seed{seed}",
+            recipe=Recipe(epochs=plan.epochs),
+            defense=defense,
+            seed=seed,
+            progress=progress,
+        )
+
+
+def _telling(network: nn.Module, stage: str, images: ImageSet, indices: list[int]) -> list[Telling]:
+    network.eval()
+    found = []
+    for index in indices:
+        one = images.take([index])
+        batch = Batch(to_unit(one.images), one.labels)
+        with torch.no_grad():
+            loss = float(loss_of(network, batch))
+        length = float(_length(list(share(network, batch).values())))
+        found.append(Telling(stage, index, round(loss, 6), round(length, 6)))
+    return found
+
+
+def _length(tensors: list[Tensor]) -> Tensor:
+    return torch.stack([tensor.double().square().sum() for tensor in tensors]).sum().sqrt()

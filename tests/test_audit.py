@@ -1,0 +1,198 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from gradveil.audit import accuracy_losses, findings_of, overall, verdicts_on
+from gradveil.audit import matrix as matrix_module
+from gradveil.audit.matrix import Audit, run_audit, scenario_of, spread_indices, staged
+from gradveil.audit.perception import lpips_metric, perceived
+from gradveil.audit.plan import AuditPlan, Cell, parse_defenses
+from gradveil.defenses import defense_named
+from gradveil.errors import GradveilError
+from gradveil.models.weights import ModelCard, save_weights
+from gradveil.types import Dataset, ImageSet
+
+# A closed form on a network of fully connected layers: real reconstructions in no time.
+PLAN = AuditPlan("fashion-mnist-tenth", "mlp-16", ("prune:0.9",), attacks=("analytic",), stages=("0", "2"), images=4)
+
+
+@pytest.fixture(scope="module")
+def small(fashion: Dataset) -> Dataset:
+    """Fewer images to train on."""
+    return replace(fashion, train=fashion.train.take(range(300)), test=fashion.test.take(range(100)))
+
+
+def test_defenses_are_told_from_their_settings() -> None:
+    assert parse_defenses("none,precode:k=64,beta=1e-3,3-1-7 | prune:0.7,dp-sgd:noise=1, norm=2") == (
+        "none",
+        "precode:k=64,beta=1e-3",
+        "3-1-7 | prune:0.7",
+        "dp-sgd:noise=1,norm=2",
+    )
+    with pytest.raises(GradveilError, match="missing"):
+        parse_defenses("none,,3-1-7")
+
+
+def test_controls_and_knowing_attackers_are_always_there() -> None:
+    assert PLAN.defenses == ("none", "random", "prune:0.9")
+    assert replace(PLAN, defenses=("prune:0.90", "none", "prune:0.9")).defenses == PLAN.defenses
+    per_stage = [
+        ("none", "plain"),
+        ("random", "plain"),
+        ("random", "adaptive"),
+        ("prune:0.9", "plain"),
+        ("prune:0.9", "adaptive"),
+    ]
+    assert [(cell.defense, cell.attacker) for cell in PLAN.cells] == per_stage * 2
+
+
+def test_plans_survive_json() -> None:
+    assert AuditPlan.from_json(PLAN.to_json()) == PLAN
+    for change in ({"stages": "0"}, {"eps": [None]}, {"images": "4"}, {"more": 1}, {"seed": True}):
+        with pytest.raises(GradveilError, match="not the plan"):
+            AuditPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"stages": ("soon",)}, "stage 'soon'"),
+        ({"stages": ("0", "0")}, "once"),
+        ({"attacks": ()}, "at least one"),
+        ({"attacks": ("fats",)}, "did you mean 'fast'"),
+        ({"defenses": ("nothing",)}, "unknown defense"),
+        ({"eps": (0.0,)}, "eps is a PSNR"),
+        ({"images": 0}, "1 to 100000 images"),
+        ({"weights": "w.safetensors"}, "--stages trained"),
+    ],
+)
+def test_bad_plans_are_refused(change: dict[str, object], said: str) -> None:
+    with pytest.raises(GradveilError, match=said):
+        replace(PLAN, **change)  # type: ignore[arg-type]
+
+
+def test_images_are_spread_over_classes() -> None:
+    labels = torch.arange(90) // 30
+    images = ImageSet(torch.zeros(90, 1, 2, 2, dtype=torch.uint8), labels, ("a", "b", "c"))
+    chosen = spread_indices(images, 10, seed=0)
+    assert torch.bincount(labels[chosen]).tolist() == [4, 3, 3]
+    assert spread_indices(images, 5, seed=0) == chosen[:5]
+    assert spread_indices(images, 10, seed=1) != chosen
+    with pytest.raises(GradveilError, match="there are 90"):
+        spread_indices(images, 91, seed=0)
+
+
+def test_a_killed_audit_ends_with_the_same_bytes(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run_audit(PLAN, small, tmp_path / "whole")
+    assert len(whole.records) == len(PLAN.cells) * 4
+    measure, calls = matrix_module.measure, []
+
+    def dies(*args: object, **kwargs: object) -> object:
+        calls.append(args)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return measure(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(matrix_module, "measure", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run_audit(PLAN, small, tmp_path / "cut")
+    monkeypatch.setattr(matrix_module, "measure", measure)
+    assert run_audit(PLAN, small, tmp_path / "cut") == whole
+    files = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*") if path.is_file())
+    assert len([path for path in files if path.parent.name == "records"]) == len(whole.records)
+    for path in files:
+        assert (tmp_path / "cut" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes(), path
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut/records").iterdir()}
+    more = run_audit(replace(PLAN, defenses=("prune:0.9", "prune:0.5")), small, tmp_path / "cut")
+    assert len(more.records) == len(whole.records) + 2 * 2 * 4
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+    with pytest.raises(GradveilError, match="another model"):
+        run_audit(replace(PLAN, model="mlp-8"), small, tmp_path / "cut")
+
+
+@pytest.fixture(scope="module")
+def audited(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    plan = replace(PLAN, stages=("0", "trained"), trainings=2, epochs=1, images=10)
+    return run_audit(plan, small, tmp_path_factory.mktemp("audited"))
+
+
+def test_where_the_first_layer_gives_images_away_everything_leaks(audited: Audit) -> None:
+    found = findings_of(audited.records, audited.plan.eps)
+    verdicts = {(one.stage, one.defense): one for one in verdicts_on(found, ("random",))}
+    assert set(verdicts) == {
+        (stage, defense)
+        for stage in ("untrained", "trained for 1 epochs")
+        for defense in ("none", "random", "prune:0.9")
+    }
+    assert verdicts["untrained", "none"].level == "leaks"
+    # A policy only changes which image is read off exactly.
+    assert verdicts["untrained", "random"].level == "leaks"
+    assert {one.defense: one.level for one in overall(list(verdicts.values()))}["none"] == "leaks"
+
+
+def test_accuracy_is_measured_per_defense_and_seed(audited: Audit) -> None:
+    assert [(one.defense, one.seed) for one in audited.accuracies] == [
+        (defense, seed) for seed in (0, 1) for defense in ("none", "random", "prune:0.9")
+    ]
+    losses = accuracy_losses(audited.accuracies)
+    assert [one.defense for one in losses] == ["random", "prune:0.9"]
+    assert all(one.low <= one.loss <= one.high and one.source == "seeds" for one in losses)
+
+
+def test_properties_of_undefended_gradients(audited: Audit) -> None:
+    assert {one.stage for one in audited.telling} == {"0", "trained"}
+    assert len(audited.telling) == 20
+    assert all(one.loss >= 0 and one.gradient_norm > 0 for one in audited.telling)
+
+
+def test_stages_are_trained_once_and_with_the_defense(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruned, bare = (staged(PLAN, "2", defense_named(name), small, tmp_path) for name in ("prune:0.9", "none"))
+    assert any(not torch.equal(a, b) for a, b in zip(pruned.parameters(), bare.parameters(), strict=True))
+
+    def never(*args: object, **kwargs: object) -> None:
+        raise AssertionError("it was trained before")
+
+    monkeypatch.setattr(matrix_module, "train_steps", never)
+    again = staged(PLAN, "2", defense_named("prune:0.9"), small, tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(pruned.parameters(), again.parameters(), strict=True))
+
+
+def test_weights_of_your_own_are_attacked(small: Dataset, tmp_path: Path) -> None:
+    module = staged(PLAN, "2", defense_named("none"), small, tmp_path)
+    card = ModelCard("mlp-16", (1, 28, 28), small.train.classes, small.name, 0, 1, None, "none", "0")
+    save_weights(tmp_path / "w.safetensors", module, card)
+    plan = replace(PLAN, stages=("trained",), weights=str(tmp_path / "w.safetensors"))
+    given = staged(plan, "trained", defense_named("none"), small, tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), given.parameters(), strict=True))
+    assert scenario_of(plan, Cell("trained", "none", "analytic", "plain")).stage == "trained, weights as given"
+
+
+def test_perception_compares_like_with_like(audited: Audit) -> None:
+    def distance(guesses: Tensor, targets: Tensor) -> Tensor:
+        assert guesses.shape[1:] == (3, 64, 64)
+        return (guesses - targets).square().mean((1, 2, 3))
+
+    rows = perceived(audited.records[:8], distance)
+    for row, record in zip(rows, audited.records, strict=False):
+        assert (row.index, row.defense) == (record.index, record.scenario.defense)
+        # Pictures have 8 bits, so a perfect reconstruction is off by their rounding.
+        assert row.lpips_transformed == pytest.approx(record.mse_transformed, abs=2e-4)
+        assert row.lpips_original == pytest.approx(record.mse_original, abs=2e-4)
+
+
+def test_lpips_says_what_is_missing() -> None:
+    try:
+        import torchvision  # noqa: F401
+    except Exception:
+        with pytest.raises(GradveilError, match="LPIPS needs torchvision and AlexNet's weights"):
+            lpips_metric()
+    else:
+        pytest.skip("torchvision is installed here, so nothing is missing")
