@@ -21,13 +21,12 @@ BLOCK = re.compile(r"(<!-- measured ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DO
 def demo(record: dict[str, Any]) -> str:
     """The verdicts of `gradveil demo --json`."""
     lines = ["| attack | defense | what the page says |", "|---|---|---|"]
-    settings = list(dict.fromkeys((image["attack"], image["model"]) for image in record["images"]))
-    verdicts = iter(record["verdicts"])
-    for attack, model in sorted(settings):
-        for _ in range(2):
-            verdict = next(verdicts)
-            defense = "none" if verdict["defense"] == "none" else f"`{verdict['defense']}`"
-            lines.append(f"| {attack} on untrained {model} | {defense} | {verdict['text']} |")
+    attacks = {image["model"]: image["attack"] for image in record["images"]}
+    for verdict in record["verdicts"]:
+        defense = "none" if verdict["defense"] == "none" else f"`{verdict['defense']}`"
+        lines.append(
+            f"| {attacks[verdict['model']]} on {verdict['stage']} {verdict['model']} | {defense} | {verdict['text']} |"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import warnings
 
 import numpy as np
 from PIL import Image
@@ -28,10 +29,13 @@ def to_png(image: Tensor) -> str:
 def from_png(text: str) -> Image.Image:
     """A base64 PNG as a Pillow image; the text may come from anyone."""
     try:
-        image = Image.open(io.BytesIO(base64.b64decode(text, validate=True)), formats=["PNG"])
+        with warnings.catch_warnings():
+            # Pillow only warns of pictures that are far beyond ours.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(base64.b64decode(text, validate=True)), formats=["PNG"])
         if image.width * image.height > LARGEST_PICTURE:
             raise ValueError(f"{image.width}x{image.height} pixels")
         image.load()
-    except (OSError, ValueError, SyntaxError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise GradveilError(f"not a readable picture: {error}") from error
     return image

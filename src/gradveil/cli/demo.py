@@ -22,22 +22,21 @@ def demo(
 
     from gradveil.demo import run_demo
     from gradveil.progress import bar
-    from gradveil.report.groups import grouped
-    from gradveil.report.words import verdicts
+    from gradveil.report import Study, grouped, read_run
 
     result = run_demo(out, seed=seed, workers=workers, progress=bar, say=say)
-    groups = grouped(result.records)
+    study = Study(read_run(out))
     if json:
         emit(
             {
                 "policy": result.policy,
                 "report": str(result.page),
-                "verdicts": [asdict(verdict) for group in groups for verdict in verdicts(group)],
+                "verdicts": [asdict(verdict) for verdict in study.verdicts],
                 "images": [asdict(record.scenario) | record.figures() for record in result.records],
             }
         )
         return
-    for group in groups:
+    for group in grouped(result.records):
         table(
             f"{group.attack} on {group.stage} {group.model}: PSNR to what was shared, and gain over a guess of one colour",
             ["image", *("no defense" if defense == "none" else f"defense {defense}" for defense in group.columns)],
@@ -52,9 +51,10 @@ def demo(
                 for index in group.indices
             ],
         )
-        for verdict in verdicts(group):
-            typer.echo(
-                f"  {'No defense' if verdict.defense == 'none' else 'Defense ' + verdict.defense}: {verdict.text}"
-            )
+        for verdict in study.verdicts:
+            if verdict.model == group.model:
+                typer.echo(
+                    f"  {'No defense' if verdict.defense == 'none' else 'Defense ' + verdict.defense}: {verdict.text}"
+                )
         typer.echo("")
     typer.echo(f"report: {result.page}")

@@ -1,4 +1,4 @@
-"""`gradveil report`: a page from a run folder."""
+"""`gradveil report`: pages, tables and figures from run folders."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,21 +7,75 @@ import typer
 
 from gradveil.cli.output import JsonOption, emit, say
 
+FORMATS = ("html", "md", "csv", "png")
+
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run folder, e.g. runs/attack.")],
+    folder: Annotated[Path | None, typer.Argument(help="A run folder, e.g. runs/attack.")] = None,
+    formats: Annotated[
+        str,
+        typer.Option(
+            "--format", help="What to write into FOLDER, comma separated: html, md, csv, png (figures, also as SVG)."
+        ),
+    ] = "html",
+    compare: Annotated[
+        tuple[Path, Path] | None, typer.Option(help="Two run folders: write a page that shows them side by side.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The page of --compare; comparison.html in the second folder if not given.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write FOLDER/report.html: one file with pictures, figures and what they allow to be said.
+    """Write FOLDER/report.html: one file with verdicts, figures, pictures and what they allow to be said.
 
-    Example:
+    Examples:
 
         gradveil report runs/attack
+        gradveil report runs/audit --format html,md,csv,png
+        gradveil report --compare runs/before runs/after
     """
-    from gradveil.report import write_report
+    from gradveil.errors import GradveilError
+    from gradveil.report import write_comparison
 
-    page = write_report(folder)
-    if json:
-        emit({"report": str(page), "bytes": page.stat().st_size})
+    if (folder is None) == (compare is None):
+        raise GradveilError("gradveil report takes one run folder, or --compare and two; one of the two would do")
+    if compare is not None:
+        if formats != "html":
+            raise GradveilError(f"--compare writes a page: --format html would do, got {formats!r}")
+        written = [write_comparison(*compare, out or compare[1] / "comparison.html")]
+    elif out is not None:
+        raise GradveilError("--out goes with --compare; the report of a folder is written into it")
     else:
-        say(f"report: {page}")
+        assert folder is not None
+        written = _written(folder, parse_formats(formats))
+    if json:
+        emit({"report": str(written[0]), "bytes": written[0].stat().st_size, "files": [str(path) for path in written]})
+    else:
+        for path in written:
+            say(f"report: {path}")
+
+
+def parse_formats(text: str) -> list[str]:
+    """`html,md` to names, each once."""
+    from gradveil.names import lookup
+
+    names = dict.fromkeys(part.strip() for part in text.split(","))
+    return [lookup({name: name for name in FORMATS}, name, "format") for name in names]
+
+
+def _written(folder: Path, formats: list[str]) -> list[Path]:
+    from gradveil.report import Study, read_run, write_csv, write_figures, write_markdown, write_page
+
+    study = Study(read_run(folder))
+    paths: list[Path] = []
+    for name in formats:
+        match name:
+            case "html":
+                paths.append(write_page(study))
+            case "md":
+                paths.append(write_markdown(study, folder))
+            case "csv":
+                paths += write_csv(study, folder)
+            case _:
+                paths += write_figures(study, folder)
+    return paths

@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 # simulated after Machado et al., 2009), and lines differ in their dashes as well.
 INK, QUIET, LINE, FAINT = "#1d1f24", "#5f6570", "#dfe1e5", "#a9afb8"
 BLUE, ORANGE = "#2f5bd0", "#c8500a"
+# What a verdict says, never by colour alone: each has a marker of its own.
+TONES = {"leaks": ("#b3261e", "s"), "unclear": ("#8a6100", "^"), "protects": ("#1b7a3d", "o")}
 SERIES = (BLUE, ORANGE, "#1d1f24", "#2aa58c", "#b565b8", "#e0b400")
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (9, 2)), (0, (3, 1.2, 1, 1.2, 1, 1.2)))
 
@@ -63,8 +65,8 @@ METADATA: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "svg": 
 
 
 @contextmanager
-def drawing(path: Path, height: float) -> Iterator[Figure]:
-    """A figure `height` inches high that becomes the file `path`, PNG or SVG by its suffix, when the block ends well.
+def drawing(path: Path, height: float, width: float = WIDTH) -> Iterator[Figure]:
+    """A figure of so many inches that becomes the file `path`, PNG or SVG by its suffix, when the block ends well.
 
     The look is ours alone: the user's matplotlib settings neither change it nor are changed.
     """
@@ -72,7 +74,7 @@ def drawing(path: Path, height: float) -> Iterator[Figure]:
     if kind not in METADATA:
         raise GradveilError(f"{path}: plots are .png or .svg files, got the suffix {path.suffix!r}")
     with style.context(["default", LOOK]):
-        figure = Figure(figsize=(WIDTH, height))
+        figure = Figure(figsize=(width, height))
         FigureCanvasAgg(figure)
         yield figure
         with writing(path) as temporary:
@@ -81,23 +83,24 @@ def drawing(path: Path, height: float) -> Iterator[Figure]:
 
 def head(figure: Figure, title: str, *sentences: str) -> float:
     """The title at the top left and what the picture shows in quiet lines below it; the inches they take."""
-    height = figure.get_size_inches()[1]
-    figure.text(0.12 / WIDTH, 1 - 0.14 / height, title, va="top", size=12.5, weight="bold")
+    width, height = figure.get_size_inches()
+    figure.text(0.12 / width, 1 - 0.14 / height, title, va="top", size=12.5, weight="bold")
     taken = 0.43
     for sentence in sentences:
         for line in _wrapped(figure, sentence):
-            figure.text(0.12 / WIDTH, 1 - taken / height, line, va="top", size=CAPTION, color=QUIET)
+            figure.text(0.12 / width, 1 - taken / height, line, va="top", size=CAPTION, color=QUIET)
             taken += 0.19
     return taken
 
 
 def _wrapped(figure: Figure, sentence: str) -> list[str]:
-    if width_of(figure, sentence, CAPTION) <= WIDTH - 0.24:
+    room = figure.get_size_inches()[0] - 0.24
+    if width_of(figure, sentence, CAPTION) <= room:
         return [sentence]
     lines = [""]
     for word in sentence.split():
         longer = f"{lines[-1]} {word}".lstrip()
-        if width_of(figure, longer, CAPTION) <= WIDTH - 0.24:
+        if width_of(figure, longer, CAPTION) <= room:
             lines[-1] = longer
         else:
             lines.append(word)
@@ -106,8 +109,8 @@ def _wrapped(figure: Figure, sentence: str) -> list[str]:
 
 def grow(figure: Figure, more: float) -> None:
     """Make the figure `more` inches higher at its foot; what was written keeps its distance from the top."""
-    height = figure.get_size_inches()[1]
-    figure.set_size_inches(WIDTH, height + more)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + more)
     for text in figure.texts:
         x, y = text.get_position()
         text.set_position((x, 1 - (1 - y) * height / (height + more)))
@@ -123,11 +126,11 @@ def figure_of(axes: Axes) -> Figure:
 def seat(axes: Axes, *, top: float, bottom: float, right: float = 0.2) -> None:
     """Give the axes their place, in inches from the figure's edges; on the left what their tick labels need."""
     figure = figure_of(axes)
-    height = figure.get_size_inches()[1]
+    width, height = figure.get_size_inches()
 
     def put(left: float) -> None:
         axes.set_position(
-            (left / WIDTH, bottom / height, (WIDTH - left - right) / WIDTH, (height - top - bottom) / height)
+            (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
         )
 
     put(0.8)

@@ -1,7 +1,26 @@
-"""From records to words and a page."""
+"""From records to words, pages and tables."""
 
+from gradveil.report.comparison import write_comparison
+from gradveil.report.figures import write_figures
 from gradveil.report.grid import write_grid
 from gradveil.report.groups import grouped
-from gradveil.report.page import RunNotes, write_report
+from gradveil.report.notes import RunNotes
+from gradveil.report.page import write_page, write_report
+from gradveil.report.run import Run, read_run
+from gradveil.report.study import Study
+from gradveil.report.tables import write_csv, write_markdown
 
-__all__ = ["RunNotes", "grouped", "write_grid", "write_report"]
+__all__ = [
+    "Run",
+    "RunNotes",
+    "Study",
+    "grouped",
+    "read_run",
+    "write_comparison",
+    "write_csv",
+    "write_figures",
+    "write_grid",
+    "write_markdown",
+    "write_page",
+    "write_report",
+]

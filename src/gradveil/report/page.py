@@ -1,126 +1,146 @@
 """One self-contained HTML page from a run folder."""
 
+import base64
+import hashlib
 import json
 import platform
-from dataclasses import dataclass, field
+import re
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import torch
+from markupsafe import Markup
 
-from gradveil.defenses import DEFENSES
-from gradveil.errors import GradveilError
-from gradveil.files import write_json, write_text
-from gradveil.report.groups import grouped
-from gradveil.report.words import decibels, verdicts
+from gradveil.audit.spread import Spread
+from gradveil.files import write_text
+from gradveil.report.coverage import missing
+from gradveil.report.figures import leakage_plot, tradeoff_plot
+from gradveil.report.run import Named, read_run
+from gradveil.report.study import WORD, Study, short
+from gradveil.report.traces import traces
+from gradveil.report.wall import tiles
+from gradveil.report.wording import DEFINITIONS, called, in_words, knowledge_of
 from gradveil.scenario import UNDEFENDED
-from gradveil.store import read_records
-from gradveil.transforms import Policy
 from gradveil.version import __version__
 
-
-@dataclass(frozen=True)
-class RunNotes:
-    """What a run says of itself besides its records: a title, the commands that repeat it, and remarks for the reader."""
-
-    title: str
-    commands: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
-    search: dict[str, Any] | None = field(default=None)
-
-    def save(self, folder: Path) -> None:
-        write_json(
-            folder / "run.json",
-            {
-                "title": self.title,
-                "commands": self.commands,
-                "remarks": self.remarks,
-                "search": self.search,
-            },
-        )
+NOTHING = "\N{EN DASH}"
 
 
 def write_report(folder: Path) -> Path:
-    """Render the records of `folder` into `folder/report.html`; what cannot be read is named on the page."""
-    if not folder.is_dir():
-        raise GradveilError(f"{folder}: no such run folder; gradveil attack and gradveil demo make one")
-    records, problems = read_records(folder)
-    if not records:
-        more = f" ({problems[0]})" if problems else ""
-        raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
-    notes, note_problems = _read_notes(folder)
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("gradveil.report"), autoescape=True, undefined=jinja2.StrictUndefined
+    """Render `folder` into `folder/report.html`, and its records without pictures into `folder/records.jsonl`."""
+    return write_page(Study(read_run(folder)))
+
+
+def write_page(study: Study) -> Path:
+    """Write the page of a study beside its records; what cannot be read is named on it."""
+    run = study.run
+    order = {(*one.setting, one.defense): place for place, one in enumerate(study.found)}
+    wall = tiles(run.named)
+    html = rendered(
+        "page.html.j2",
+        study=study,
+        run=run,
+        missing=missing(run),
+        plots={key: (leakage_plot(study, *key), tradeoff_plot(study, *key)) for key in study.lights},
+        traces=sorted(traces(run.records), key=lambda one: order[one.cell]),
+        wall=wall,
+        choices={
+            "defense": sorted(
+                {tile.record.scenario.defense for tile in wall}, key=lambda name: (name != UNDEFENDED, name)
+            ),
+            "attack": sorted({tile.record.scenario.attack_in_words for tile in wall}),
+            "attacker": sorted(
+                {tile.record.scenario.attacker for tile in wall}, key=lambda name: (name != "plain", name)
+            ),
+            "stage": list(dict.fromkeys(one.stage for one in study.found)),
+            "model": list(dict.fromkeys(one.model for one in study.found)),
+        },
+        knowledge=knowledge_of(run.records),
+        attackers=sorted(
+            {record.scenario.attacker for record in run.records}, key=lambda name: (name != "plain", name)
+        ),
+        versions=versions() | {"gradveil of the records": ", ".join(sorted({one.gradveil for one in run.records}))},
+        seeds=sorted({record.scenario.seed for record in run.records}),
+        plan=None if run.plan is None else {name: plain(value) for name, value in asdict(run.plan).items()},
     )
-    environment.filters["decibels"] = decibels
-    environment.globals["in_words"] = _in_words
-    html = environment.get_template("page.html.j2").render(
-        notes=notes,
-        groups=[(group, verdicts(group)) for group in grouped(records)],
-        problems=problems + note_problems,
-        knowledge=_shared_knowledge([record.knowledge for record in records]),
-        undefended=UNDEFENDED,
-        versions={"gradveil": __version__, "torch": torch.__version__, "Python": platform.python_version()},
-        seeds=sorted({record.scenario.seed for record in records}),
-    )
-    path = folder / "report.html"
+    write_text(run.folder / "records.jsonl", "".join(_line(one) for one in run.named))
+    path = run.folder / "report.html"
     write_text(path, html)
     return path
 
 
-def _in_words(column: str) -> str:
-    """What a defense does; columns of attackers who know it carry that after a comma."""
-    return "; ".join(_one_in_words(part.strip()) for part in column.partition(", ")[0].split("|"))
+def rendered(template: str, **values: object) -> str:
+    """A template with everything that all pages share; its script is the only one that a browser will run."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("gradveil.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "mean": mean,
+        "number": number,
+        "percent": percent,
+        "called": called,
+        "in_words": in_words,
+        "slug": slug,
+        "verdict": short,
+    }
+    assert environment.loader is not None
+    script, style = (environment.loader.get_source(environment, name)[0] for name in ("page.js", "page.css"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template(template).render(
+        script=Markup(script),
+        style=Markup(style),
+        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        undefended=UNDEFENDED,
+        word=WORD,
+        definitions=DEFINITIONS,
+        **values,
+    )
 
 
-def _one_in_words(defense: str) -> str:
-    kind = DEFENSES.get(defense.partition(":")[0])
-    if kind is not None:
-        return (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
-    try:
-        return " — or: ".join(Policy.parse(defense).describe())
-    except GradveilError:
-        # A record may name an operation that its maker registered and we do not have.
-        return "a policy with operations that are not registered here"
+def versions() -> dict[str, str]:
+    """Of what made the page."""
+    return {"gradveil": __version__, "torch": torch.__version__, "Python": platform.python_version()}
 
 
-def _shared_knowledge(all_knowledge: list[dict[str, str]]) -> dict[str, str]:
-    merged: dict[str, list[str]] = {}
-    for knowledge in all_knowledge:
-        for name, value in knowledge.items():
-            if value not in merged.setdefault(name, []):
-                merged[name].append(value)
-    return {name: "; ".join(values) for name, values in merged.items()}
+def plain(value: object) -> str:
+    """A setting for people."""
+    if isinstance(value, tuple | list):
+        return ", ".join(plain(one) for one in value)
+    if value is None:
+        return "as usual"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _checked_search(raw: Any) -> dict[str, Any] | None:
-    """A search summary with everything the page shows of it; the file may come from anyone."""
-    if raw is None:
-        return None
-    scores = [found[kind] for found in raw["policies"] for kind in ("privacy", "accuracy")]
-    numbers = [raw["scored"], raw["discarded"], raw["evaluations"], raw["accuracy_threshold"], raw["confidence"]]
-    lists = [raw["contenders"], *(found["not_told_apart_from"] for found in raw["policies"])]
-    numbers += [value for score in scores for value in (score["mean"], score["n"], score["se"] or 0.0)]
-    if not all(isinstance(number, int | float) for number in numbers) or not all(
-        isinstance(one, list) for one in lists
-    ):
-        raise TypeError("its search summary holds something else than numbers")
-    return {**raw, "hybrid": str(raw["hybrid"])}
+def mean(spread: Spread, digits: int = 1) -> str:
+    """`1.6 (0.9 to 2.3)`, or without the interval where one image gives none."""
+    if spread.low is None or spread.high is None:
+        return number(spread.mean, digits)
+    return f"{number(spread.mean, digits)} ({number(spread.low, digits)} to {number(spread.high, digits)})"
 
 
-def _read_notes(folder: Path) -> tuple[RunNotes, list[str]]:
-    path = folder / "run.json"
-    plain = RunNotes(title=f"Run {folder.name}", commands=(f"gradveil report {folder}",))
-    if not path.is_file():
-        return plain, []
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        return RunNotes(
-            title=str(raw["title"]),
-            commands=tuple(str(command) for command in raw["commands"]),
-            remarks=tuple(str(remark) for remark in raw["remarks"]),
-            search=_checked_search(raw["search"]),
-        ), []
-    except (ValueError, KeyError, TypeError) as error:
-        return plain, [f"{path}: unreadable ({error})"]
+def number(value: float | None, digits: int = 1) -> str:
+    """With a real minus, and a dash for nothing."""
+    if value is None:
+        return NOTHING
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """A share in percent."""
+    return f"{number(100 * value, digits)}%"
+
+
+def slug(name: str) -> str:
+    """A name as part of an address on the page."""
+    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", name)
+
+
+def _line(one: Named) -> str:
+    """A record as one line; its pictures stay in the file it names."""
+    fields = {"file": f"records/{one.name}.json", "scenario": asdict(one.record.scenario), **one.record.figures()}
+    return json.dumps(fields, sort_keys=True, allow_nan=False) + "\n"

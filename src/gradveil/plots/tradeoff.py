@@ -1,0 +1,72 @@
+"""Privacy against accuracy: what a defense keeps, and what it costs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.ticker import FuncFormatter
+
+from gradveil.errors import GradveilError
+from gradveil.plots.board import INK, TONES, WIDTH, drawing, frame, head, seat, short
+from gradveil.plots.labels import place_labels
+
+
+@dataclass(frozen=True)
+class TradeoffPoint:
+    """A defense: mean worst-case gain in dB and accuracy in [0, 1], each with its 95% interval where there is one."""
+
+    defense: str
+    tone: str
+    gain: float
+    gain_low: float | None
+    gain_high: float | None
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+
+
+def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float = WIDTH, titled: bool = True) -> None:
+    """Leakage to the right, accuracy upwards: the corner at the top left is where one wants to be."""
+    if not points:
+        raise GradveilError("a plot of privacy against accuracy needs at least one defense, got none")
+    with drawing(path, 3.9 + (0.6 if titled else 0.0), width) as figure:
+        axes = figure.add_subplot()
+        top = 0.1
+        if titled:
+            said = "Worst stage of each defense, worst case over attacks; bars: 95% intervals. Best is the top left."
+            top = head(figure, "Privacy against accuracy", said) + 0.15
+        x = np.array(
+            [value for p in points for value in (p.gain, p.gain_low, p.gain_high) if value is not None] + [0.0]
+        )
+        y = np.array([value for p in points for value in (p.accuracy, p.accuracy_low, p.accuracy_high)])
+        more = ": further right leaks more" if width > 5 else ""
+        axes.set(xlabel=f"gain over one colour, dB{more}", ylabel="test accuracy")
+        axes.set(xlim=frame(x, np.array([])), ylim=frame(y, np.array([])))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{round(100 * value, 2):g}%"))
+        axes.axvline(0, color=INK, linewidth=0.9)
+        drawn = []
+        for point in points:
+            color, marker = TONES.get(point.tone, TONES["unclear"])
+            low = point.gain if point.gain_low is None else point.gain_low
+            high = point.gain if point.gain_high is None else point.gain_high
+            axes.plot([low, high], [point.accuracy] * 2, color=color, linewidth=1.3, zorder=2)
+            axes.plot([point.gain] * 2, [point.accuracy_low, point.accuracy_high], color=color, linewidth=1.3, zorder=2)
+            axes.scatter(
+                [point.gain],
+                [point.accuracy],
+                s=52,
+                marker=marker,
+                color=color,
+                edgecolor="white",
+                linewidth=0.9,
+                zorder=3,
+            )
+            drawn += [np.linspace((low, point.accuracy), (high, point.accuracy), 30)]
+            drawn += [np.linspace((point.gain, point.accuracy_low), (point.gain, point.accuracy_high), 30)]
+        seat(axes, top=top, bottom=0.5)
+        longest = 40 if width > 5 else 22
+        named = [
+            ("no defense" if p.defense == "none" else short(p.defense, longest), p.gain, p.accuracy) for p in points
+        ]
+        place_labels(axes, named, np.concatenate(drawn))

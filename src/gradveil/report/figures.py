@@ -1,0 +1,111 @@
+"""The plots of a run: as drawings inside a page, and as files to print."""
+
+import re
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from pathlib import Path
+
+from markupsafe import Markup
+
+from gradveil.plots.board import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
+from gradveil.plots.leakage import plot_leakage
+from gradveil.plots.tradeoff import plot_tradeoff
+from gradveil.report.study import Study
+
+NARROW = 3.7  # inches, for telephones
+# Drawn colours become those of the page, which change with day and night.
+_COLORS = {INK: "ink", QUIET: "quiet", LINE: "line", FAINT: "faint", BLUE: "accent", ORANGE: "leaks", "#ffffff": "card"}
+_COLORS |= {color: tone for tone, (color, _) in TONES.items()}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A drawing of one model; `label` says in words what it shows, `draw(path, width=..., titled=...)` makes the file."""
+
+    name: str
+    label: str
+    draw: Callable[..., None]
+
+    @property
+    def inline(self) -> Markup:
+        """For a page, once for wide and once for narrow screens; the style sheet shows one of them."""
+        return Markup("").join(
+            embedded(self.draw, name=f"{self.name}-{size}", label=self.label, kind=size, width=width)
+            for size, width in (("wide", WIDTH), ("narrow", NARROW))
+        )
+
+
+def leakage_plot(study: Study, dataset: str, model: str) -> Plot:
+    """Leakage per stage and defense."""
+    rows = study.leakage(dataset, model)
+    said = "; ".join(f"{row.stage}, {_called(row.defense)}: {row.mean:.1f} dB" for row in rows)
+    return Plot(
+        _name("leakage", dataset, model), f"Mean gain over one colour. {said}", partial(plot_leakage, rows=rows)
+    )
+
+
+def tradeoff_plot(study: Study, dataset: str, model: str) -> Plot | None:
+    """Privacy against accuracy; None where no accuracy is known."""
+    points = study.tradeoff(dataset, model)
+    if not points:
+        return None
+    said = "; ".join(f"{_called(p.defense)}: {p.gain:.1f} dB at {p.accuracy:.1%} accuracy" for p in points)
+    return Plot(
+        _name("tradeoff", dataset, model), f"Leakage and accuracy. {said}", partial(plot_tradeoff, points=points)
+    )
+
+
+def write_figures(study: Study, folder: Path) -> list[Path]:
+    """All plots at print size, 200 dots to the inch, and as SVG: `folder/figures/*.png` and `*.svg`."""
+    paths = []
+    for dataset, model in study.lights:
+        for plot in (leakage_plot(study, dataset, model), tradeoff_plot(study, dataset, model)):
+            for suffix in ("png", "svg") if plot is not None else ():
+                assert plot is not None
+                path = folder / "figures" / f"{plot.name}.{suffix}"
+                _draw(plot.draw, path)
+                paths.append(path)
+    return paths
+
+
+def embedded(draw: Callable[..., None], *, name: str, label: str, kind: str, width: float) -> Markup:
+    """A drawing as inline SVG: without head and size, in the page's colours, with names of its own."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "plot.svg"
+        _draw(draw, path, width=width, titled=False)
+        text = path.read_text(encoding="utf-8")
+    match = re.search(r'<svg[^>]*viewBox="([^"]+)"[^>]*>(.*)</svg>', text, re.DOTALL)
+    assert match is not None
+    body = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", match[2], flags=re.DOTALL)
+    # Only inside tags: what the user named is text.
+    body = re.sub(r"<[^>]+>", partial(_restyled, prefix=name), body)
+    head = f'<svg class="plot {kind}" viewBox="{match[1]}" role="img" aria-label="{escape(label)}">'
+    return Markup(head + body + "</svg>")
+
+
+def _restyled(tag: re.Match[str], *, prefix: str) -> str:
+    text = re.sub(r' id="(?!m|p)[^"]*"', "", tag[0])
+    text = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
+    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+    for color, name in _COLORS.items():
+        text = text.replace(color, f"var(--{name})")
+    return text
+
+
+def _draw(draw: Callable[..., None], path: Path, **options: object) -> None:
+    with warnings.catch_warnings():
+        # A name may have letters that the plot's font lacks; it is still readable in the tables.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        draw(path, **options)
+
+
+def _name(kind: str, dataset: str, model: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", f"{kind}-{dataset}-{model}")[:120]
+
+
+def _called(defense: str) -> str:
+    return "no defense" if defense == "none" else defense

@@ -1,0 +1,152 @@
+"""A run folder, read as far as it can be read; whatever is missing or foreign is named."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from gradveil.audit.accuracy import Accuracy
+from gradveil.audit.plan import TRAINED, AuditPlan
+from gradveil.checked import from_fields
+from gradveil.errors import GradveilError
+from gradveil.records import Record
+from gradveil.report.notes import NOTES, RunNotes
+from gradveil.store import read_record
+
+LARGEST_FILE = 64 * 2**20
+# Equal images have 200 dB; what is beyond that was not measured.
+HIGHEST_PSNR = 250.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Property:
+    """Of one image's undefended gradient: the loss it has and how long the gradient is."""
+
+    stage: str
+    index: int
+    loss: float
+    gradient_norm: float
+
+
+@dataclass(frozen=True)
+class Named:
+    """A record and what its files are called."""
+
+    name: str
+    animated: bool
+    record: Record
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything in a run folder that could be read; `problems` could not be, `absent` is not there."""
+
+    folder: Path
+    named: tuple[Named, ...]
+    notes: RunNotes
+    plan: AuditPlan | None
+    accuracies: tuple[Accuracy, ...]
+    properties: tuple[Property, ...]
+    problems: tuple[str, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def records(self) -> list[Record]:
+        return [one.record for one in self.named]
+
+    @property
+    def eps(self) -> tuple[float, ...]:
+        return (20.0,) if self.plan is None else self.plan.eps
+
+    def in_words(self, stage: str) -> str:
+        """A plan's stage as records say it."""
+        if stage.isdecimal():
+            return "untrained" if int(stage) == 0 else f"after {int(stage)} training steps"
+        if stage != TRAINED or self.plan is None:
+            return stage
+        return (
+            "trained, weights as given" if self.plan.weights is not None else f"trained for {self.plan.epochs} epochs"
+        )
+
+
+# What a folder may hold, and what the page cannot say without it.
+_WITHOUT = {
+    "audit.json": "no plan of an audit: what should be here is not known, and eps is 20 dB",
+    "accuracies.json": "what the defenses cost in accuracy was not measured",
+    "properties.json": "loss and gradient norm of the images are not known",
+    NOTES: "no title, and no commands that repeat the run",
+}
+
+
+def read_run(folder: Path) -> Run:
+    """Read `folder`; refused only where it is none, or holds no record that can be read."""
+    if not folder.is_dir():
+        raise GradveilError(f"{folder}: no such run folder; gradveil attack and gradveil demo make one")
+    problems: list[str] = []
+    named = _records(folder, problems)
+    if not named:
+        more = f" ({problems[0]})" if problems else ""
+        raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
+    plain = RunNotes(title=f"Run {folder.resolve().name}", commands=())
+    return Run(
+        folder,
+        tuple(named),
+        _read(folder / NOTES, RunNotes.from_json, problems) or plain,
+        _read(folder / "audit.json", AuditPlan.from_json, problems),
+        tuple(_read(folder / "accuracies.json", lambda text: _rows(Accuracy, text), problems) or ()),
+        tuple(_read(folder / "properties.json", lambda text: _rows(Property, text), problems) or ()),
+        tuple(problems),
+        tuple(f"{name} is not there: {without}." for name, without in _WITHOUT.items() if not (folder / name).exists()),
+    )
+
+
+def _records(folder: Path, problems: list[str]) -> list[Named]:
+    """All readable records in a stable order."""
+    named = []
+    for path in sorted((folder / "records").glob("*.json")):
+        try:
+            record = read_record(path)
+            figures = (record.psnr_transformed, record.psnr_original, record.null_psnr, record.null_psnr_original)
+            if (
+                max(map(abs, figures)) > HIGHEST_PSNR
+                or max(abs(record.ssim_transformed), abs(record.ssim_original)) > 2
+            ):
+                raise GradveilError(f"{path}: no image has such a PSNR or SSIM")
+            named.append(Named(path.stem, (folder / "gifs" / f"{path.stem}.gif").is_file(), record))
+        except GradveilError as error:
+            problems.append(_relative(str(error), folder))
+        except OSError as error:
+            problems.append(f"{path.name}: {error.strerror}")
+    return sorted(
+        named, key=lambda one: (one.record.scenario.setting, one.record.scenario.column, one.record.index, one.name)
+    )
+
+
+def _read(path: Path, parse: Callable[[str], T], problems: list[str]) -> T | None:
+    if not path.exists():
+        return None
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise GradveilError(f"{path.stat().st_size} bytes, at most {LARGEST_FILE} would do")
+        return parse(path.read_text(encoding="utf-8"))
+    except (GradveilError, UnicodeDecodeError, OSError) as error:
+        problems.append(f"{path.name}: unreadable ({' '.join(_relative(str(error), path.parent).split())})")
+        return None
+
+
+def _rows(kind: type[T], text: str) -> list[T]:
+    """A list of dataclasses."""
+    try:
+        raw = json.loads(text)
+        if not isinstance(raw, list):
+            raise ValueError("a list would do")
+        return [from_fields(kind, row) for row in raw]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise GradveilError(str(error)) from error
+
+
+def _relative(message: str, folder: Path) -> str:
+    """Without the path of the folder, which the reader knows and which may name its owner."""
+    return message.replace(f"{folder}/", "")

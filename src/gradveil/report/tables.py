@@ -1,0 +1,154 @@
+"""A run as Markdown and CSV, for papers and spreadsheets."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from gradveil.audit.findings import AttackFindings, Findings
+from gradveil.files import write_text
+from gradveil.report.coverage import missing
+from gradveil.report.page import mean, number
+from gradveil.report.study import Judged, Study, short
+from gradveil.report.wording import called
+
+Cell = str | float | int | bool | None
+
+
+def write_markdown(study: Study, folder: Path) -> Path:
+    """`folder/report.md`: the summary and the tables of the page."""
+    run = study.run
+    lines = [f"# {_text(run.notes.title)}", "", study.headline, ""]
+    lines += [line for remark in run.notes.remarks for line in (_text(remark), "")]
+    for (dataset, model), lights in study.lights.items():
+        lines += [f"## {_text(model)} on {_text(dataset)}", ""]
+        rows = [
+            [
+                called(one.overall.defense),
+                short(one.overall),
+                one.overall.text,
+                one.loss.text if one.loss else "not measured",
+            ]
+            for one in lights
+        ]
+        lines += [*_table(["defense", "verdict", "why", "accuracy"], rows), ""]
+    for (dataset, model, stage), judged in study.stages.items():
+        lines += [f"### {_text(stage)} {_text(model)} on {_text(dataset)}: gain in dB, worst case over attacks", ""]
+        lines += [*_table(_COLUMNS, [_row(one) for one in judged]), ""]
+        lines += [*(f"- {_text(said)}" for one in judged for said in one.statements), ""]
+    for vulnerable in study.vulnerable:
+        lines += [f"### Which images are vulnerable: {_text(vulnerable.stage)} {_text(vulnerable.model)}", ""]
+        lines += [_text(vulnerable.text), "", *(f"- {_text(note)}" for note in vulnerable.notes), ""]
+    trouble = [*run.problems, *missing(run), *run.absent]
+    if trouble:
+        lines += ["## What is missing", "", *(f"- {_text(line)}" for line in trouble), ""]
+    if run.notes.commands:
+        lines += ["## Run it again", "", *(f"    {' '.join(command.split())}" for command in run.notes.commands), ""]
+    path = folder / "report.md"
+    write_text(path, "\n".join(lines).rstrip() + "\n")
+    return path
+
+
+def write_csv(study: Study, folder: Path) -> list[Path]:
+    """`findings.csv`, a row per defense and stage and one per attack of it, and `images.csv`, a row per image and attack."""
+    findings: list[dict[str, Cell]] = []
+    images: list[dict[str, Cell]] = []
+    for (dataset, model, stage), judged in study.stages.items():
+        for one in judged:
+            cell: dict[str, Cell] = {"dataset": dataset, "model": model, "stage": stage, "defense": one.found.defense}
+            findings.append(cell | _figures("worst case", "", one.found) | _claims(study, one))
+            worst = {(image.index, image.attack, image.attacker) for image in one.found.images}
+            for attack in one.found.attacks:
+                findings.append(cell | _figures(attack.attack, attack.attacker, attack))
+                images += [
+                    cell | asdict(image) | {"worst_case": (image.index, image.attack, image.attacker) in worst}
+                    for image in attack.images
+                ]
+    paths = [folder / "findings.csv", folder / "images.csv"]
+    for path, rows in zip(paths, (findings, images), strict=True):
+        write_text(path, _csv(rows))
+    return paths
+
+
+_COLUMNS = [
+    "defense",
+    "verdict",
+    "n",
+    "gain (95%)",
+    "sd",
+    "median",
+    "largest",
+    "PSNR shared",
+    "PSNR original",
+    "SSIM original",
+]
+
+
+def _row(one: Judged) -> list[str]:
+    spreads = one.found.spreads
+    return [
+        called(one.found.defense),
+        short(one.verdict),
+        str(one.found.n),
+        mean(spreads.gain),
+        number(spreads.gain.sd),
+        number(spreads.gain.quantiles["0.5"]),
+        number(spreads.gain.quantiles["1"]),
+        number(spreads.psnr_transformed.mean),
+        number(spreads.psnr_original.mean),
+        number(spreads.ssim_original.mean, 2),
+    ]
+
+
+def _figures(attack: str, attacker: str, found: Findings | AttackFindings) -> dict[str, Cell]:
+    gain = found.spreads.gain
+    figures: dict[str, Cell] = {"attack": attack, "attacker": attacker, "n": gain.n, "diverged": found.diverged}
+    figures |= {"gain_mean": gain.mean, "gain_sd": gain.sd, "gain_low": gain.low, "gain_high": gain.high}
+    figures |= {f"gain_q{share}": value for share, value in gain.quantiles.items()}
+    for name in ("psnr_transformed", "psnr_original", "ssim_transformed", "ssim_original"):
+        spread = getattr(found.spreads, name)
+        figures |= {f"{name}_mean": spread.mean, f"{name}_sd": spread.sd}
+    named = found.identified
+    if named is not None:
+        figures |= {"identified": named.identified.count, "candidates": named.candidates, "identification_p": named.p}
+    return figures
+
+
+def _claims(study: Study, one: Judged) -> dict[str, Cell]:
+    """What only the worst case has: the verdict, delta for every eps, the accuracy."""
+    claims: dict[str, Cell] = {"verdict": one.verdict.level, "text": one.verdict.text}
+    for success in one.found.success:
+        claims |= {f"reached_{success.eps:g}dB": success.reached.count, f"delta_{success.eps:g}dB": success.delta}
+    loss = study.loss(one.found.model, one.found.defense)
+    if loss is not None:
+        claims |= {"accuracy": loss.accuracy, "accuracy_loss": loss.loss, "loss_low": loss.low, "loss_high": loss.high}
+    return claims
+
+
+def _csv(rows: Sequence[Mapping[str, Cell]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return buffer.getvalue()
+
+
+def _cell(value: Cell) -> Cell:
+    """Text that a spreadsheet would take for a formula gets an apostrophe: records come from anyone."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, float):
+        return round(value, 6)
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    body = [f"| {' | '.join(_text(cell) for cell in row)} |" for row in rows]
+    return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *body]
+
+
+def _text(value: str) -> str:
+    """One line without anything that Markdown or HTML would take for more than text."""
+    line = " ".join(value.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return "".join(f"\\{letter}" if letter in "\\|`*_[]" else letter for letter in line)

@@ -1,0 +1,87 @@
+"""The pictures of the attacks, as tiles for a wall."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from gradveil.errors import GradveilError
+from gradveil.pictures import from_png
+from gradveil.records import ESTIMATE, Record
+from gradveil.report.run import Named
+
+# More would make a page that no browser likes; what is left out is said.
+MOST_TILES = 1000
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture with its caption; `png` is None where the record holds none that can be read."""
+
+    caption: str
+    png: str | None
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One record on the wall."""
+
+    record: Record
+    gif: str | None
+    pictures: tuple[Picture, ...]
+
+    @property
+    def gain(self) -> float:
+        return 0.0 if self.record.diverged else self.record.leaked
+
+    @property
+    def psnr(self) -> float:
+        return self.record.psnr_leaked
+
+
+def tiles(named: Sequence[Named]) -> list[Tile]:
+    """A tile per record, or where there are too many those that leak most of every cell; largest gain first."""
+    cells: dict[tuple[object, ...], list[Tile]] = {}
+    for one in named:
+        of = one.record.scenario
+        key = (of.setting, of.defense, of.attacker)
+        gif = f"gifs/{quote(one.name)}.gif" if one.animated else None
+        cells.setdefault(key, []).append(Tile(one.record, gif, ()))
+    for cell in cells.values():
+        cell.sort(key=_most_first)
+    ranked = [
+        tile
+        for rank in range(max(map(len, cells.values())))
+        for cell in cells.values()
+        for tile in cell[rank : rank + 1]
+    ]
+    shown = sorted(ranked[:MOST_TILES], key=_most_first)
+    return [Tile(tile.record, tile.gif, _pictures(tile.record)) for tile in shown]
+
+
+def _most_first(tile: Tile) -> tuple[float, int]:
+    return -tile.gain, tile.record.index
+
+
+def _pictures(record: Record) -> tuple[Picture, ...]:
+    of = record.pictures
+    same = of["original"] == of["transformed"]
+    names = {
+        "original": "private = shared" if same else "private",
+        "transformed": "shared",
+        "reconstruction": "rebuilt",
+    }
+    names |= {ESTIMATE: "undone"}
+    if same:
+        del names["transformed"]
+    return tuple(Picture(caption, *checked(of[name])) for name, caption in names.items() if name in of)
+
+
+def checked(text: str) -> tuple[str | None, int, int]:
+    """A base64 PNG and its size, or None where it is something else: records come from anyone."""
+    try:
+        image = from_png(text)
+    except GradveilError:
+        return None, 0, 0
+    return text, image.width, image.height
