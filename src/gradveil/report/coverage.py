@@ -18,10 +18,10 @@ def missing(run: Run) -> list[str]:
         found.setdefault((of.stage, of.defense, of.attack, of.attacker), set()).add(record.index)
     lines = []
     for cell in plan.cells:
-        there = len(found.get((run.in_words(cell.stage), cell.defense, cell.attack, cell.attacker), ()))
+        there = len(found.get((plan.in_words(cell.stage), cell.defense, cell.attack, cell.attacker), ()))
         if there < plan.images:
             lines.append(
-                f"{cell.attack} by {_who(cell.attacker)} on {cell.defense}, {run.in_words(cell.stage)}: "
+                f"{cell.attack} by {_who(cell.attacker)} on {cell.defense}, {plan.in_words(cell.stage)}: "
                 f"{there} of {plan.images} images"
             )
     lines = [*shortened(lines, "cells"), *_untrained(run, plan.trainings, plan.defenses)]
