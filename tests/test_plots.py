@@ -14,6 +14,8 @@ from gradveil.errors import GradveilError
 from gradveil.plots import ScatterPoint, plot_curves, plot_operations, plot_race, plot_scatter
 from gradveil.plots.board import frame, short, spread
 from gradveil.plots.labels import place_labels
+from gradveil.plots.leakage import LeakageRow, plot_leakage
+from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 from gradveil.scores import Estimate
 from gradveil.search import RaceRound
 
@@ -45,6 +47,18 @@ def operations(scores: dict[str, Estimate], baseline: Estimate) -> Draw:
 
 def race(*rounds: RaceRound) -> Draw:
     return lambda path: plot_race(path, rounds)
+
+
+def leakage(*rows: LeakageRow, width: float = 8.0) -> Draw:
+    return lambda path: plot_leakage(path, rows, width=width)
+
+
+def leaking(defense: str, mean: float, stage: str = "untrained", tone: str = "leaks") -> LeakageRow:
+    return LeakageRow(stage, defense, tone, (mean - 1, mean, mean + 1), mean, mean - 0.5, mean + 0.5)
+
+
+def tradeoff(*points: TradeoffPoint, width: float = 8.0) -> Draw:
+    return lambda path: plot_tradeoff(path, points, width=width)
 
 
 def halving(count: int) -> list[RaceRound]:
@@ -96,6 +110,19 @@ PLOTS: dict[str, tuple[Draw, list[str]]] = {
     "race all alike": (
         race(*(RaceRound(10 * k, {f"{i}-1-7": 0.4 for i in range(30)}) for k in range(1, 30))), ["0-1-7", "and 10 more"]
     ),
+    "leakage of one": (leakage(LeakageRow("untrained", "none", "leaks", (2.0,), 2.0, None, None)), ["no defense", "n = 1 image"]),
+    "leakage": (
+        leakage(*(leaking(name, i, stage) for stage in ("untrained", "trained") for i, name in enumerate(["none", LONG]))),
+        ["no defense", short(LONG, 34), "trained", "n = 3 images", "further right leaks more"],
+    ),
+    "leakage of all": (leakage(leaking("none", 60.0), leaking("3-1-7", -4.0, tone="protects")), ["3-1-7", "50"]),
+    "leakage on a telephone": (leakage(leaking("none", 4.0), leaking("<b>$x$", 0.1, tone="unclear"), width=3.7), ["<b>$x$"]),
+    "leakage of too many": (leakage(*(leaking(f"{i}", 0.1 * i) for i in range(70))), ["The first 60 of 70", "59"]),
+    "tradeoff of one": (tradeoff(TradeoffPoint("3-1-7", "leaks", 2.0, None, None, 0.9, 0.9, 0.9)), ["3-1-7", "90%"]),
+    "tradeoff": (
+        tradeoff(*(TradeoffPoint(f"prune:{i}", "unclear", i, i - 1, i + 1, i / 9, i / 10, i / 8) for i in range(8)), width=3.7),
+        ["prune:0", "prune:7", "test accuracy"],
+    ),
     "race without an end": (race(RaceRound(9, {"1": 0.4, "2": 0.5}, frozenset("12"))), ["2 finalists"]),
 }  # fmt: skip
 
@@ -114,7 +141,17 @@ def test_svg_says_what_it_shows_and_repeats(draw: Draw, words: list[str], tmp_pa
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.svg", "b.svg"]
 
 
-@pytest.mark.parametrize("name", ["scatter of one", "curves of one image", "operations of one image", "race of one"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scatter of one",
+        "curves of one image",
+        "leakage of one",
+        "operations of one image",
+        "race of one",
+        "tradeoff of one",
+    ],
+)
 def test_png_is_whole_and_repeats(name: str, tmp_path: Path) -> None:
     draw = PLOTS[name][0]
     for file in ("a.png", "b.PNG"):
@@ -133,6 +170,8 @@ OTHERS: list[tuple[str, Draw]] = [
     ("curves of one image", curves(none=np.full((1, 6), 0.9999))),
     ("operations of one image", operations({LONG: same(1, 0.4001)}, same(1, 0.5))),
     ("race of one", race(RaceRound(101, {LONG: 0.4}))),
+    ("leakage of one", leakage(LeakageRow("untrained", "none", "protects", (2.0,), 2.0, None, None))),
+    ("tradeoff of one", tradeoff(TradeoffPoint("3-1-7", "leaks", 2.0, 1.9, None, 0.9, 0.9, 0.9))),
 ]
 
 
@@ -144,7 +183,7 @@ def test_other_data_give_another_picture(name: str, other: Draw, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["plot.pdf", "plot", "plot.png.txt"])
-@pytest.mark.parametrize("kind", ["scatter of one", "curves", "operations", "race"])
+@pytest.mark.parametrize("kind", ["scatter of one", "curves", "leakage", "operations", "race", "tradeoff"])
 def test_other_suffixes_are_refused(kind: str, name: str, tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match=r"\.png or \.svg") as caught:
         PLOTS[kind][0](tmp_path / "new" / name)
@@ -163,6 +202,8 @@ def test_other_suffixes_are_refused(kind: str, name: str, tmp_path: Path) -> Non
         curves(none=np.full((3, 6), np.nan)),
         operations({}, same(1)),
         operations({"1": same(1)}, same(1, float("nan"))),
+        leakage(),
+        tradeoff(),
         race(),
         race(RaceRound(8, {})),
         race(RaceRound(0, {"1": 0.4})),

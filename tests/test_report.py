@@ -1,93 +1,49 @@
+import csv
+import json
+import re
 import shutil
+import struct
+import zlib
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from torch import nn
 
+from audits import PLAN, made_record, write_audit, write_records
+from gradveil.audit import spread_of
+from gradveil.audit.plan import AuditPlan
 from gradveil.errors import GradveilError
 from gradveil.leakage import measure
+from gradveil.pictures import from_png
 from gradveil.records import Record
-from gradveil.report import RunNotes, write_report
-from gradveil.report.groups import grouped
-from gradveil.report.words import Verdict, verdicts
+from gradveil.report import (
+    RunNotes,
+    Study,
+    grouped,
+    read_run,
+    write_comparison,
+    write_csv,
+    write_figures,
+    write_markdown,
+    write_report,
+)
+from gradveil.report.comparison import compared
+from gradveil.report.study import accuracy_interval
+from gradveil.report.traces import traces
+from gradveil.report.wall import MOST_TILES, tiles
 from gradveil.scenario import Scenario
 from gradveil.types import Dataset
 
 BARE = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
 DEFENDED = replace(BARE, defense="3-1-7+43-18-18")
-
-
-def record(scenario: Scenario, index: int, psnr: float, null: float = 10.0, diverged: bool = False) -> Record:
-    return Record(
-        scenario=scenario,
-        index=index,
-        unit=(index,),
-        label="Coat",
-        psnr_transformed=psnr,
-        psnr_original=psnr,
-        ssim_transformed=0.5,
-        ssim_original=0.5,
-        mse_transformed=0.1,
-        mse_original=0.1,
-        null_psnr=null,
-        null_psnr_original=null,
-        label_accuracy=1.0,
-        distance=0.1,
-        iterations=3,
-        restarts=1,
-        restarts_diverged=0,
-        ended="diverged" if diverged else "iterations",
-        similarity={},
-        layers={},
-        knowledge={"label": "known"},
-        pictures={"original": "", "transformed": "", "reconstruction": ""},
-        gradveil="0",
-    )
-
-
-def judged(bare: list[float], defended: list[float]) -> list[Verdict]:
-    records = [record(BARE, i, psnr) for i, psnr in enumerate(bare)]
-    records += [record(DEFENDED, i, psnr) for i, psnr in enumerate(defended)]
-    (group,) = grouped(records)
-    return verdicts(group)
-
-
-@pytest.mark.parametrize(
-    ("bare", "defended", "tones", "words"),
-    [
-        ([60, 61, 62], [58, 59, 70], ["leaks", "leaks"], ["Everything leaks", "does not help"]),
-        ([10, 10.5, 9.4], [9, 8, 9], ["unclear", "unclear"], ["fails even without", "Nothing to protect"]),
-        ([15, 16, 17], [10, 10.4, 9.7], ["leaks", "better"], ["beats a guess", "cannot be told from a guess"]),
-        ([16, 17, 18], [13, 14.2, 15.1], ["leaks", "leaks"], ["beats a guess", "takes away 2.9"]),
-        ([15, 16, 17], [17, 15, 16.2], ["leaks", "unclear"], ["beats a guess", "cannot show"]),
-        ([14, 15, 16], [17, 18, 19.2], ["leaks", "leaks"], ["beats a guess", "worse by 3.1"]),
-        ([16], [12], ["unclear", "unclear"], ["fails", "Nothing"]),
-    ],
+SMALL = AuditPlan(
+    PLAN.dataset, PLAN.model, ("3-1-7+43-18-18", "gaussian:0.01"), stages=("0", "trained"), images=9, trainings=2
 )
-def test_words_follow_numbers(bare: list[float], defended: list[float], tones: list[str], words: list[str]) -> None:
-    found = judged(bare, defended)
-    assert [verdict.tone for verdict in found] == tones
-    for verdict, expected in zip(found, words, strict=True):
-        assert expected in verdict.text
-
-
-def test_without_an_undefended_attack_nothing_is_judged() -> None:
-    (group,) = grouped([record(DEFENDED, 0, 12), record(DEFENDED, 1, 13)])
-    assert "no defense can be judged" in verdicts(group)[0].text
-
-
-def test_diverged_runs_are_counted_and_never_averaged() -> None:
-    (group,) = grouped([record(BARE, 0, 15), record(BARE, 1, 17), record(BARE, 2, 900, diverged=True)])
-    (row,) = group.rows()
-    assert row.psnr.mean == 16
-    assert row.diverged == 1
-
-
-def test_differences_are_paired_by_image() -> None:
-    (group,) = grouped([record(BARE, 0, 15), record(BARE, 1, 20), record(DEFENDED, 1, 17), record(DEFENDED, 2, 3)])
-    assert group.difference(DEFENDED.defense, lambda r: r.gain).values == (3,)
+HOSTILE = "<script>window.ran = true</script>\"' onload='window.ran = true"
 
 
 @pytest.fixture(scope="module")
@@ -99,13 +55,98 @@ def run(fashion: Dataset, small_net: nn.Module, tmp_path_factory: pytest.TempPat
     return folder
 
 
+@pytest.fixture(scope="module")
+def audit(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small audit with everything there; read only."""
+    return write_audit(tmp_path_factory.mktemp("audit"), fashion.test, SMALL)
+
+
+@pytest.fixture
+def own(audit: Path, tmp_path: Path) -> Path:
+    """A copy of it to break."""
+    shutil.copytree(audit, tmp_path / "own")
+    return tmp_path / "own"
+
+
+class Tags(HTMLParser):
+    """All tags of a page with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += f"{data} "
+
+
 def test_the_page_is_one_file_that_asks_for_nothing(run: Path) -> None:
     html = write_report(run).read_text()
     assert "A &lt;title&gt; &amp; more" in html
-    assert html.count("data:image/png;base64,") == 2 * 3 * 3
+    # Undefended: private and rebuilt; defended also what was shared.
+    assert html.count("data:image/png;base64,") == 3 * 2 + 3 * 3
     assert "http://" not in html
     assert "https://" not in html
     assert "<script src" not in html
+    for _, attributes in Tags(html).tags:
+        for name in ("src", "href"):
+            value = attributes.get(name) or ""
+            assert value.startswith(("data:image/png;base64,", "#", "gifs/")) or value in ("", "records.jsonl")
+    gifs = {
+        attributes["href"] for tag, attributes in Tags(html).tags if (attributes.get("href") or "").startswith("gifs/")
+    }
+    assert len(gifs) == 6
+    assert all((run / str(gif)).is_file() for gif in gifs)
+
+
+def test_raw_records_are_lines_that_name_their_files(run: Path) -> None:
+    write_report(run)
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
+    assert len(lines) == 6
+    for line in lines:
+        record = Record.from_json((run / line["file"]).read_text())
+        assert (line["index"], line["scenario"]["defense"]) == (record.index, record.scenario.defense)
+        assert "pictures" not in line
+
+
+def test_the_page_says_what_the_statistics_say(audit: Path) -> None:
+    study = Study(read_run(audit))
+    page = Tags(write_report(audit).read_text())
+    text = " ".join(page.text.split())
+    assert [one.defense for one in study.found][:4] == ["none", "random", "3-1-7+43-18-18", "gaussian:0.01"]
+    for lights in study.lights.values():
+        for light in lights:
+            assert " ".join(light.overall.text.split()) in text
+            assert light.loss is None or light.loss.text in text
+    for judged in study.stages.values():
+        for one in judged:
+            assert one.verdict.text in text
+            assert all(said in text for said in one.statements)
+            assert all(success.text in text for success in one.found.success)
+    for vulnerable in study.vulnerable:
+        assert vulnerable.text in text
+        assert {"loss", "gradient norm", "entropy"} <= vulnerable.images[0].properties.keys()
+    assert study.headline in text
+    assert not [one for _, one in page.tags if one.get("id") == "missing"]
+    assert {"leaks", "protects"} <= {light.overall.tone for lights in study.lights.values() for light in lights}
+
+
+def test_same_folder_same_bytes(audit: Path, own: Path) -> None:
+    for folder in (audit, own):
+        study = Study(read_run(folder))
+        write_markdown(study, folder)
+        write_csv(study, folder)
+        write_figures(study, folder)
+        write_report(folder)
+    names = ["report.html", "report.md", "findings.csv", "images.csv", "records.jsonl"]
+    names += [str(path.relative_to(audit)) for path in (audit / "figures").iterdir()]
+    assert len(names) == 9
+    for name in names:
+        assert (audit / name).read_bytes() == (own / name).read_bytes(), name
 
 
 def test_folders_without_records_are_refused(tmp_path: Path) -> None:
@@ -113,17 +154,212 @@ def test_folders_without_records_are_refused(tmp_path: Path) -> None:
         write_report(tmp_path / "none")
     with pytest.raises(GradveilError, match="no readable attack records"):
         write_report(tmp_path)
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "a.json").write_text("{}")
+    with pytest.raises(GradveilError, match=r"\(records/a.json: not an attack record"):
+        write_report(tmp_path)
 
 
-def test_damaged_files_are_named_on_the_page(run: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(run, folder)
-    next((folder / "records").glob("*.json")).write_text("{")
-    for notes in ('{"title": 3}', '{"title": "", "commands": [], "remarks": [], "search": {"policies": 3}}', "[]"):
-        (folder / "run.json").write_text(notes)
-        assert "run.json: unreadable" in write_report(folder).read_text()
-    html = write_report(folder).read_text()
+BROKEN = {
+    "run.json": ['{"title": 3}', '{"title": "", "commands": [], "remarks": [], "search": {"policies": 3}}', "[]", "["],
+    "audit.json": ["{}", "[" * 100_000, '{"dataset": "x"}', "\x00"],
+    "accuracies.json": ["{", "3", '[{"defense": "none"}]', '[{"defense": "none", "seed": 0, "accuracy": 7, "test_images": 1}]'],
+    "properties.json": ["[[]]", '[{"stage": "0", "index": 0, "loss": NaN, "gradient_norm": 1}]', "hello"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [(name, content) for name, all_of in BROKEN.items() for content in all_of]
+)
+def test_foreign_files_are_named_on_the_page(own: Path, name: str, content: str) -> None:
+    (own / name).write_text(content)
+    html = write_report(own).read_text()
     assert "Files that could not be read" in html
+    assert f"{name}: unreadable" in html
+    assert str(own) not in html
+
+
+def test_broken_records_are_named_and_left_out(own: Path) -> None:
+    paths = sorted((own / "records").iterdir())
+    text = paths[0].read_text()
+    paths[0].write_text(text[: len(text) // 2])
+    (own / "records" / "foreign.json").write_text('{"hello": "world"}')
+    (own / "records" / "binary.json").write_bytes(b"\xff\xfe")
+    (own / "records" / "huge.json").write_text(re.sub(r'"psnr_original": [\d.-]+', '"psnr_original": 1e300', text))
+    (own / "records" / "folder.json").mkdir()
+    run = read_run(own)
+    assert len(run.records) == len(paths) - 1
+    assert len(run.problems) == 5
+    html = write_report(own).read_text()
+    for name in (paths[0].name, "foreign.json", "binary.json", "huge.json", "folder.json"):
+        assert f"records/{name}" in html
+    # The plan knows which cell that record belongs to.
+    assert "8 of 9 images" in html
+
+
+def test_what_is_not_there_is_said(own: Path) -> None:
+    for name in ("audit.json", "accuracies.json", "properties.json", "run.json"):
+        (own / name).unlink()
+    html = write_report(own).read_text()
+    for name in ("audit.json", "accuracies.json", "properties.json", "run.json"):
+        assert f"{name} is not there" in html
+    assert "No plot of privacy against accuracy" in html
+    assert "20 dB" in html
+
+
+def test_cells_without_their_records_are_reported(own: Path) -> None:
+    for path in (own / "records").iterdir():
+        record = Record.from_json(path.read_text())
+        if record.scenario.attacker == "adaptive" and record.scenario.stage != "untrained":
+            path.unlink()
+    (own / "accuracies.json").write_text('[{"defense": "none", "seed": 0, "accuracy": 0.8, "test_images": 100}]')
+    html = Tags(write_report(own).read_text()).text
+    assert html.count(": 0 of 9 images") == 3
+    assert "fast by the adaptive attacker on gaussian:0.01, trained for 12 epochs: 0 of 9 images" in html
+    assert "accuracy of none: 1 of 2 trainings" in html
+    assert "accuracy of random: 0 of 2 trainings" in html
+
+
+def png_head(width: int, height: int) -> str:
+    """A PNG that promises more pixels than it has."""
+    head = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b64encode(b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + head + struct.pack(">I", zlib.crc32(head))).decode()
+
+
+@pytest.mark.parametrize("size", [(100, 100), (5000, 5000), (12_000, 9_000), (60_000, 60_000)])
+def test_pictures_that_promise_too_much_are_refused(size: tuple[int, int]) -> None:
+    with pytest.raises(GradveilError, match="not a readable picture"):
+        from_png(png_head(*size))
+
+
+@pytest.fixture(scope="module")
+def hostile(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose every name wants to be more than text."""
+    folder = tmp_path_factory.mktemp("hostile")
+    bad = {"label": HOSTILE, "knowledge": {HOSTILE: HOSTILE}, "ended": HOSTILE, "gradveil": HOSTILE}
+    pictures = [
+        f'"><script>{HOSTILE}</script>',
+        b64encode(b"<svg onload='window.ran = true'>").decode(),
+        png_head(9, 9),
+    ]
+    for number, picture in enumerate(pictures):
+        scenario = Scenario(HOSTILE, f"{HOSTILE}{number}", HOSTILE, HOSTILE, "fast", 3, 0)
+        for index in range(3):
+            record = made_record(replace(scenario, defense="none"), fashion.test, index, 0.5)
+            layers = {HOSTILE: 0.5}
+            shown = {"original": picture, "transformed": picture, "reconstruction": record.pictures["reconstruction"]}
+            for defense in ("none", HOSTILE):
+                of = replace(scenario, defense=defense)
+                write_records(folder, [replace(record, scenario=of, pictures=shown, layers=layers, **bad)])  # type: ignore[arg-type]
+    RunNotes(HOSTILE, (HOSTILE,), (HOSTILE,)).save(folder)
+    return folder
+
+
+def test_nothing_in_a_folder_becomes_more_than_text(hostile: Path) -> None:
+    for path in (write_report(hostile), write_comparison(hostile, hostile, hostile / "comparison.html")):
+        page = Tags(path.read_text())
+        assert [tag for tag, _ in page.tags].count("script") == 1
+        for _, attributes in page.tags:
+            assert not [name for name in attributes if name.startswith("on")]
+        assert HOSTILE in page.text
+    page = Tags(write_report(hostile).read_text())
+    assert page.text.count("not a picture") == 18
+    assert sum(tag == "img" for tag, _ in page.tags) == 18
+    markdown = write_markdown(Study(read_run(hostile)), hostile).read_text()
+    # An indented block is code, and shown as it is.
+    assert not [line for line in markdown.splitlines() if "<script" in line and not line.startswith("    ")]
+
+
+def test_tables_hold_the_findings(audit: Path, tmp_path: Path) -> None:
+    study = Study(read_run(audit))
+    findings, images = (list(csv.DictReader(path.read_text().splitlines())) for path in write_csv(study, tmp_path))
+    assert len(images) == len(study.run.records)
+    worst = [row for row in findings if row["attack"] == "worst case"]
+    assert len(worst) == len(study.found)
+    assert len(findings) == len(worst) + sum(len(one.attacks) for one in study.found)
+    for row, one, verdict in zip(worst, study.found, study.verdicts, strict=True):
+        assert (row["stage"], row["defense"], row["verdict"]) == (one.stage, one.defense, verdict.level)
+        assert float(row["gain_mean"]) == pytest.approx(one.spreads.gain.mean, abs=1e-6)
+        assert float(row["delta_20dB"]) == pytest.approx(one.success[0].delta, abs=1e-6)
+    markdown = write_markdown(study, tmp_path).read_text()
+    for verdict in study.verdicts:
+        assert f"{verdict.gain.mean:.1f}".replace("-", "\N{MINUS SIGN}") in markdown
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len({line.replace("\\|", "").count("|") for line in rows if "verdict" in line}) == 2
+
+
+def test_spreadsheets_get_no_formulas(fashion: Dataset, tmp_path: Path) -> None:
+    record = made_record(replace(BARE, model="=cmd()"), fashion.test, 0, 0.5)
+    write_records(tmp_path, [replace(record, label="@sum")])
+    for path in write_csv(Study(read_run(tmp_path)), tmp_path):
+        row = next(csv.DictReader(path.read_text().splitlines()))
+        assert row["model"] == "'=cmd()"
+
+
+def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    moved = replace(SMALL, defenses=("prune:0.9",), images=6)
+    write_audit(other, fashion.test, moved)
+    paths = sorted((other / "records").iterdir())
+    shift = {0: 1.0, 1: 2.0, 2: 3.0, 3: 1.5, 4: 2.5, 5: 2.0}
+    for path in paths:
+        record = Record.from_json(path.read_text())
+        # Image 5 has the same number in both runs, and is another one.
+        stranger = {"original": record.pictures["reconstruction"]} if record.index == 5 else {}
+        better = record.psnr_transformed + shift[record.index]
+        path.write_text(replace(record, psnr_transformed=better, pictures=record.pictures | stranger).to_json())
+    pairs = {(pair.stage, pair.defense): pair for pair in compared(Study(read_run(audit)), Study(read_run(other)))}
+    bare = pairs["untrained", "none"]
+    assert bare.difference is not None
+    expected = spread_of([shift[index] for index in range(5)])
+    assert bare.difference.mean == pytest.approx(expected.mean)
+    assert (bare.difference.low, bare.difference.high) == pytest.approx((expected.low, expected.high))
+    assert (bare.difference.n, bare.tone, bare.words) == (5, "leaks", "second leaks more")
+    assert pairs["untrained", "prune:0.9"].words == "only in the second run"
+    assert pairs["untrained", "gaussian:0.01"].words == "only in the first run"
+    text = " ".join(Tags(write_comparison(audit, other, tmp_path / "c.html").read_text()).text.split())
+    assert "plan: images 9 6" in text
+    assert "second leaks more" in text
+    same = Tags(write_comparison(audit, audit, tmp_path / "c.html").read_text()).text
+    assert "are the same" in same
+
+
+def test_accuracy_has_an_interval_whatever_the_trainings(audit: Path) -> None:
+    accuracies = [one for one in read_run(audit).accuracies if one.defense == "none"]
+    over = spread_of([one.accuracy for one in accuracies])
+    assert accuracy_interval(accuracies) == pytest.approx((over.mean, over.low, over.high))
+    mean, low, high = accuracy_interval(accuracies[:1])
+    assert low < mean < high
+
+
+def test_curves_are_means_over_the_images_of_a_cell(fashion: Dataset) -> None:
+    records = [made_record(BARE, fashion.test, index, share) for index, share in enumerate((0.2, 0.6))]
+    broken = replace(records[0], index=7, similarity={"iterations": (3.0, 2.0), "all": (1.0,)})
+    (trace,) = traces([*records, broken])
+    assert trace.n == 2
+    ends = [record.similarity["all"][-1] for record in records]
+    assert trace.end("all") == pytest.approx(sum(ends) / 2)
+    assert list(trace.layers) == list(records[0].layers)
+    assert traces([broken]) == []
+
+
+def test_a_wall_too_large_shows_the_worst_of_every_cell(fashion: Dataset, audit: Path) -> None:
+    few = list(read_run(audit).named)
+    many = [
+        replace(one, record=replace(one.record, index=100 * copy + one.record.index))
+        for copy in range(30)
+        for one in few
+    ]
+    shown = tiles(many)
+    assert len(shown) == MOST_TILES < len(many)
+    assert [tile.gain for tile in shown] == sorted((tile.gain for tile in shown), reverse=True)
+    assert {tile.record.scenario for tile in shown} == {one.record.scenario for one in few}
+
+
+def test_columns_for_pictures_begin_without_a_defense(fashion: Dataset) -> None:
+    (group,) = grouped([made_record(of, fashion.test, 0, 0.5) for of in (DEFENDED, BARE)])
+    assert list(group.columns) == ["none", DEFENDED.defense]
+    assert group.indices == [0]
 
 
 @pytest.fixture(scope="module")
@@ -140,17 +376,197 @@ def browser() -> Iterator[object]:
         chromium.close()
 
 
+class Tab:
+    """A page in a browser that remembers what went wrong."""
+
+    def __init__(
+        self, browser: object, path: Path, width: int = 1440, scheme: str = "light", script: bool = True
+    ) -> None:
+        self.page = browser.new_page(  # type: ignore[attr-defined]
+            viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script
+        )
+        self.messages: list[str] = []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("request", lambda request: self._asked(request.url))
+        self.asked: list[str] = []
+        self.page.goto(path.resolve().as_uri())
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith("data:"):
+            self.asked.append(url)
+
+    def __enter__(self) -> "Tab":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.page.close()
+
+    def shown(self, figure: str = "gain") -> list[float]:
+        """A figure of every tile that is not hidden, in order."""
+        tiles = "[...document.querySelectorAll('.tile:not([hidden])')]"
+        return [float(value) for value in self.page.evaluate(f"{tiles}.map(tile => tile.dataset.{figure})")]
+
+
+@pytest.fixture(scope="module")
+def large(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an audit with 504 reconstructions."""
+    return write_report(write_audit(tmp_path_factory.mktemp("large"), fashion.test, PLAN))
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_in_a_browser(run: Path, browser: object, width: int, scheme: str) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[attr-defined]
-    messages: list[str] = []
-    page.on("console", lambda message: messages.append(message.text))
-    page.on("pageerror", lambda error: messages.append(str(error)))
-    page.goto(write_report(run).resolve().as_uri())
-    assert messages == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth === 28)")
-    assert page.evaluate("document.images.length") == 18
-    assert page.locator("h1").inner_text() == "A <title> & more"
-    page.close()
+def test_the_page_in_a_browser(run: Path, large: Path, browser: object, width: int, scheme: str) -> None:
+    for path, title in ((write_report(run), "A <title> & more"), (large, "Audit of convnet-16")):
+        with Tab(browser, path, width, scheme) as tab:
+            page = tab.page
+            page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+            page.evaluate("document.querySelectorAll('.tile').forEach(one => { one.hidden = false; })")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            # Wide tables scroll in a box of their own; nothing else sticks out.
+            out = "one => one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.scroll, .bar nav, .hidden')"
+            assert (
+                page.evaluate(f"[...document.querySelectorAll('main *')].filter({out}).map(one => one.outerHTML)") == []
+            )
+            # Lazy pictures wait until somebody looks.
+            page.evaluate("[...document.images].forEach(one => { one.loading = 'eager'; })")
+            page.wait_for_function("[...document.images].every(one => one.complete)", timeout=20_000)
+            assert page.evaluate("[...document.images].every(one => one.naturalWidth === 28)")
+            assert page.locator("h1").inner_text() == title
+            dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
+            assert dark == (scheme == "dark")
+            page.click("#theme")
+            assert (page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)") != dark
+            assert tab.messages == []
+            assert tab.asked == [path.resolve().as_uri()]
+
+
+def test_five_hundred_reconstructions_load_within_two_seconds(large: Path, browser: object) -> None:
+    taken = []
+    for _ in range(3):  # other work on the machine is no fault of the page
+        with Tab(browser, large) as tab:
+            assert tab.page.evaluate("document.querySelectorAll('.tile').length") == 504
+            taken.append(tab.page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+            paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
+            taken[-1] = max(taken[-1], tab.page.evaluate(paint))
+            assert tab.messages == []
+    assert min(taken) < 2000
+    with Tab(browser, large) as tab:
+        spent = tab.page.evaluate(
+            """async () => {
+              const frame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+              document.querySelector('#wall').scrollIntoView();
+              const times = [];
+              for (const name of ['psnr', 'index', 'gain']) {
+                const start = performance.now();
+                document.querySelector(`[data-sort=${name}]`).click();
+                await frame();
+                times.push(performance.now() - start);
+              }
+              return Math.min(...times);
+            }"""
+        )
+        assert spent < 500
+
+
+def test_the_wall_sorts_and_filters(large: Path, browser: object) -> None:
+    with Tab(browser, large) as tab:
+        page, gains = tab.page, tab.shown()
+        assert len(gains) == 60
+        assert gains == sorted(gains, reverse=True)
+        page.click("[data-sort=psnr]")
+        assert tab.shown("psnr") == sorted(tab.shown("psnr"), reverse=True)
+        page.click("[data-sort=psnr]")
+        assert tab.shown("psnr") == sorted(tab.shown("psnr"))
+        assert page.get_attribute("[data-sort=psnr]", "aria-pressed") == "true"
+        page.click("[data-sort=index]")
+        assert tab.shown("index") == sorted(tab.shown("index"))
+        page.click("#wall-more")
+        assert len(tab.shown()) == 300
+        page.select_option("[data-filter=defense]", "gaussian:0.01")
+        page.select_option("[data-filter=stage]", "untrained")
+        assert page.inner_text("#wall-count") == "Showing 48 of 48 that fit, of 504 reconstructions"
+        page.select_option("[data-filter=attacker]", "plain")
+        assert len(tab.shown()) == 24
+        page.fill("#wall-search", "trouser")
+        assert 0 < len(tab.shown()) < 24
+        texts = page.eval_on_selector_all(".tile:not([hidden])", "tiles => tiles.map(tile => tile.dataset.text)")
+        assert all("Trouser" in text for text in texts)
+        page.click("#wall-reset")
+        assert len(tab.shown()) == 60
+        assert tab.messages == []
+
+
+def test_tables_sort_and_search(large: Path, browser: object) -> None:
+    with Tab(browser, large) as tab:
+        page = tab.page
+
+        def column(number: int) -> list[str]:
+            rows = f"[...document.querySelectorAll('#images-1 tbody tr:not([hidden])')].map(row => row.cells[{number}])"
+            return list(page.evaluate(f"{rows}.map(cell => cell.dataset.value ?? cell.textContent.trim())"))
+
+        heads = page.locator("#images-1 thead th")
+        heads.nth(3).locator("button").click()
+        values = [float(value) for value in column(3)]
+        assert values == sorted(values, reverse=True)
+        assert heads.nth(3).get_attribute("aria-sort") == "descending"
+        heads.nth(1).locator("button").click()
+        assert column(1) == sorted(column(1), key=str.lower)
+        assert heads.nth(3).get_attribute("aria-sort") is None
+        page.fill("[data-search=images-1]", "coat")
+        assert set(column(1)) == {"Coat"}
+        assert page.inner_text("#images-1-count").startswith(f"{len(column(1))} of 24")
+        page.fill("[data-search=images-1]", "nothing like it")
+        assert column(1) == []
+        assert tab.messages == []
+
+
+def test_the_keyboard_is_enough(large: Path, browser: object) -> None:
+    with Tab(browser, large) as tab:
+        page, reached = tab.page, []
+        for _ in range(80):
+            page.keyboard.press("Tab")
+            what = (
+                "((one) => one.dataset.sort ?? one.dataset.filter ?? one.id ?? one.className)(document.activeElement)"
+            )
+            reached.append(page.evaluate(what) or page.evaluate("document.activeElement.className"))
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none" or reached[-1] == "skip"
+            if reached[-1] == "psnr":
+                break
+        assert reached[0] == "skip"
+        assert {"theme", "gain", "psnr"} <= set(reached)
+        page.keyboard.press("Enter")
+        assert tab.shown("psnr") == sorted(tab.shown("psnr"), reverse=True)
+        page.keyboard.press("Enter")
+        assert tab.shown("psnr") == sorted(tab.shown("psnr"))
+        page.locator("#images-1 thead th button").nth(0).focus()
+        page.keyboard.press("Enter")
+        assert page.locator("#images-1 thead th").nth(0).get_attribute("aria-sort") == "descending"
+
+
+def test_without_scripts_everything_is_there(large: Path, browser: object) -> None:
+    with Tab(browser, large, script=False) as tab:
+        assert tab.page.locator(".tile").count() == 504
+        assert tab.page.locator(".tile[hidden]").count() == 0
+        assert not tab.page.locator("#wall .controls").is_visible()
+        assert not tab.page.locator("#theme").is_visible()
+
+
+def test_hostile_folders_run_nothing_and_stay_in_their_frame(hostile: Path, browser: object) -> None:
+    pages = [write_report(hostile), write_comparison(hostile, hostile, hostile / "comparison.html")]
+    for path in pages:
+        for width in (390, 1440):
+            with Tab(browser, path, width) as tab:
+                assert tab.page.evaluate("window.ran") is None
+                assert tab.messages == []
+                assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_two_runs_in_a_browser(run: Path, large: Path, browser: object, tmp_path: Path) -> None:
+    path = write_comparison(large.parent, large.parent, tmp_path / "comparison.html")
+    for width in (390, 1440):
+        with Tab(browser, path, width, "dark") as tab:
+            assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+            assert tab.page.locator("#compared tbody tr").count() == 12
+            assert tab.messages == []
