@@ -22,14 +22,14 @@ from gradveil.errors import GradveilError
 from gradveil.federated import Plan, Server, Update, federate, network_of, participants_of
 from gradveil.federated import rounds as rounds_module
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.curious import attack_recording, spelled_client
+from gradveil.federated.curious import attack_recording, check_curious, spelled_client
 from gradveil.federated.partitions import partitioned
 from gradveil.federated.privacy import epsilon_of
 from gradveil.federated.recordings import Recording, read_recording, recorded, recordings_in
 from gradveil.federated.rounds import Row, in_process
 from gradveil.federated.server import accuracy_of, mean_of
 from gradveil.federated.summary import Leak, leaks_of, read_history
-from gradveil.federated.watch import read_how, write_how
+from gradveil.federated.watch import attack_all, read_how, write_how
 from gradveil.plots import plot_rounds
 from gradveil.scenario import Scenario
 from gradveil.types import Dataset
@@ -404,7 +404,91 @@ def test_train_only_shares_the_defended_and_attacks_the_clean_gradient(fashion: 
     assert honest.gain < published.gain - 10
 
 
+def test_a_private_participant_never_uses_its_noise_twice(fashion: Dataset) -> None:
+    plan = replace(SMALL, defense="dp-sgd:noise=5")
+    one = participants_of(plan, fashion.train)[0]
+    network = network_of(plan, fashion)
+    first = one.contribute(network, 0)
+    again = one.contribute(network, 0)
+    with torch.no_grad():
+        next(network.parameters()).add_(1e-6)
+    other = one.contribute(network, 0)
+    name = max(first.gradients, key=lambda key: first.gradients[key].numel())
+    assert torch.equal(first.gradients[name], again.gradients[name])
+    # Independent noise: the difference has twice the variance; the same noise would have cancelled.
+    assert float((first.gradients[name] - other.gradients[name]).std()) == pytest.approx(
+        2**0.5 * float(first.gradients[name].std()), rel=0.1
+    )
+
+
+def test_nothing_is_proven_of_what_is_defended_in_training_only(fashion: Dataset) -> None:
+    everybody = participants_of(SMALL, fashion.train)
+    assert epsilon_of(replace(SMALL, defense="train-only:dp-sgd"), everybody) is None
+    assert epsilon_of(replace(SMALL, defense="dp-sgd:noise=0"), everybody) is None
+
+
+def test_layers_of_others_draw_by_round_and_participant(fashion: Dataset) -> None:
+    plan = replace(SMALL, model="mlp-8")
+    network = nn.Sequential(network_of(plan, fashion), nn.Dropout(0.5))
+    one, other = participants_of(plan, fashion.train)[:2]
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = one.contribute(network, 0)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(7)
+    again = one.contribute(network, 0)
+    assert all(torch.equal(first.gradients[name], again.gradients[name]) for name in first.gradients)
+    assert any(
+        not torch.equal(first.gradients[name], other.contribute(network, 0).gradients[name]) for name in first.gradients
+    )
+
+
 # The curious server
+
+
+@pytest.mark.parametrize(
+    ("plan", "curiosity", "attacker", "said"),
+    [
+        (replace(SMALL, participants=10, batch=13), Curiosity(sums=(1, 10)), "plain", "at most 100 images can"),
+        (replace(SMALL, defense="dp-sgd"), Curiosity(sums=(2,)), "plain", "no dp-sgd"),
+        (replace(SMALL, participants=7, batch=None), Curiosity(), "plain", "at most 100 images can"),
+        (replace(SMALL, defense="prune:0.5"), Curiosity(sums=(2,)), "adaptive", "a plain attacker"),
+    ],
+)
+def test_what_cannot_be_attacked_is_refused_before_training(
+    fashion: Dataset, plan: Plan, curiosity: Curiosity, attacker: str, said: str
+) -> None:
+    with pytest.raises(GradveilError, match=said):
+        check_curious(plan, curiosity, replace(HOW, attacker=attacker), fashion)  # type: ignore[arg-type]
+    check_curious(SMALL, Curiosity(sums=(1, 4)), HOW, fashion)
+
+
+def test_one_bad_recording_does_not_hide_the_others(fashion: Dataset, tmp_path: Path) -> None:
+    federate(replace(SMALL, rounds=2, batch=1), fashion, tmp_path, curiosity=Curiosity((0, 1)))
+    first, second = recordings_in(tmp_path)
+    first.write_bytes(first.read_bytes()[:-9])
+    problems: list[str] = []
+    found = list(attack_all(tmp_path, HOW, lambda _: fashion, problems=problems))
+    assert [recording.round for recording, _ in found] == [1]
+    assert [problem.partition(":")[0] for problem in problems] == [first.name]
+    assert second.exists()
+
+
+def test_plans_of_others_run_no_code_and_read_no_folders() -> None:
+    own = replace(SMALL, model="my_nets:build", dataset="folder:images")
+    with pytest.raises(GradveilError, match="--model my_nets:build would do"):
+        own.check_foreign()
+    with pytest.raises(GradveilError, match="--dataset folder:images would do"):
+        own.check_foreign(model="my_nets:build")
+    own.check_foreign(model="my_nets:build", dataset="folder:images")
+    SMALL.check_foreign()
+
+
+def test_what_could_not_begin_does_not_keep_the_folder(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, model="convnet-4", rounds=1, defense="dp-sgd")
+    with pytest.raises(GradveilError, match="batch_norm=group would do"):
+        federate(plan, fashion, tmp_path)
+    federate(replace(plan, defense="dp-sgd:batch_norm=group"), fashion, tmp_path)
 
 
 def test_recordings_are_what_was_sent(fashion: Dataset, tmp_path: Path) -> None:
@@ -432,9 +516,12 @@ def test_groups_of_a_curious_server() -> None:
     assert look.groups([0, 1, 2, 3, 4]) == [(2,), (3,), (2, 3), (0, 4)]
     assert look.groups([0, 1]) == [(0,), (1,), (0, 1)]
     with pytest.raises(GradveilError, match="rounds 0 to 9"):
-        Curiosity((10,)).check(participants=2, rounds=10)
-    with pytest.raises(GradveilError, match="2 participate"):
-        Curiosity((1,), sums=(3,)).check(participants=2, rounds=10)
+        Curiosity((10,)).check(participants=2, per_round=2, rounds=10)
+    with pytest.raises(GradveilError, match="2 take part in a round"):
+        Curiosity((1,), sums=(3,)).check(participants=9, per_round=2, rounds=10)
+    with pytest.raises(GradveilError, match="9 participate"):
+        Curiosity((1,), participant=9).check(participants=9, per_round=2, rounds=10)
+    Curiosity((1,), participant=7).check(participants=9, per_round=2, rounds=10)
     for bad in ({"rounds": ()}, {"rounds": (-1,)}, {"sums": (0,)}, {"victims": 0}, {"participant": -1}):
         with pytest.raises(GradveilError, match="a curious server needs"):
             Curiosity(**bad)
@@ -484,13 +571,10 @@ def test_foreign_recordings_are_refused(fashion: Dataset, tmp_path: Path) -> Non
     path = recorded(SMALL, 0, network, updates, [0]).write(tmp_path)
     whole = path.read_bytes()
     assert read_recording(path).plan == SMALL
-    for number, damaged in enumerate(
-        (b"", whole[:-9], whole.replace(b"gradveil-recording-1", b"gradveil-recording-2"))
-    ):
+    for damaged in (b"", whole[:-9], whole.replace(b"gradveil-recording-1", b"gradveil-recording-2")):
         path.write_bytes(damaged)
         with pytest.raises(GradveilError, match="not a readable recording"):
             read_recording(path)
-        assert number < 3
     for wrong in (replace(SMALL, model="mlp-8"), replace(SMALL, model="convnet-4")):
         other = Recording(wrong, 0, (0,), updates[0].gradients, network.state_dict())
         with pytest.raises(GradveilError, match="does not fit"):

@@ -12,6 +12,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,12 +29,17 @@ from gradveil.defenses import defense_named
 from gradveil.errors import GradveilError
 from gradveil.federated import Plan, Update, federate, network_of, participants_of
 from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.curious import stage_of
 from gradveil.federated.flower_deployment import SuperLink, deploy, write_app
 from gradveil.federated.flower_setup import QUIET
 from gradveil.federated.flower_simulation import simulate
 from gradveil.federated.recordings import read_recording, recordings_in
 from gradveil.federated.rounds import in_process
+from gradveil.federated.watch import watching, write_how
+from gradveil.progress import ignore
 from gradveil.randomness import derive_seed
+from gradveil.scenario import Scenario
+from gradveil.store import read_records
 from gradveil.types import Dataset
 
 # Flower and Ray read these when they are imported.
@@ -223,7 +229,7 @@ def test_waiting_for_participants_has_an_end_that_says_what_is_missing() -> None
 def test_updates_of_strangers_are_checked(fashion: Dataset) -> None:
     network = network_of(PLAN, fashion)
     update = participants_of(PLAN, fashion.train)[0].contribute(network, 0)
-    read = read_answer(answer(update), network)
+    read = read_answer(answer(update), network, most=100)
     assert all(torch.equal(read.gradients[name], update.gradients[name]) for name in update.gradients)
     name = next(iter(update.gradients))
     for wrong, said in (
@@ -232,11 +238,11 @@ def test_updates_of_strangers_are_checked(fashion: Dataset) -> None:
         (update.gradients[name].double(), "torch.float64"),
     ):
         with pytest.raises(GradveilError, match=said):
-            read_answer(answer(replace(update, gradients={**update.gradients, name: wrong})), network)
+            read_answer(answer(replace(update, gradients={**update.gradients, name: wrong})), network, most=100)
     with pytest.raises(GradveilError, match="names that the model has"):
-        read_answer(answer(replace(update, gradients={})), network)
+        read_answer(answer(replace(update, gradients={})), network, most=100)
     with pytest.raises(GradveilError, match="a number of images, got -1"):
-        read_answer(answer(replace(update, images=-1)), network)
+        read_answer(answer(replace(update, images=-1)), network, most=100)
     with pytest.raises(GradveilError, match="sends facts and state, got nothing"):
         Question.from_records(RecordDict())
 
@@ -438,6 +444,19 @@ def test_a_mod_refuses_what_it_cannot_do(defense: str, said: str) -> None:
 # The real thing.
 
 
+@contextmanager
+def attacked(folder: Path) -> Iterator[None]:
+    """The curious server attacks beside the block what is recorded in it, and gets something out of every recording."""
+    folder.mkdir()
+    write_how(folder, Scenario("", "", "", "none", "fast", 3, 0))
+    with watching(folder, PLAN, data_dir=None) as watcher:
+        yield
+        watcher.finish(ignore)
+    stages = {(record.scenario.stage, record.scenario.defense) for record in read_records(folder)[0]}
+    assert stages == {(stage_of(read_recording(path).round), PLAN.defense) for path in recordings_in(folder)}
+    assert stages
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_simulation_on_ray_equals_the_embedded_engine(fashion: Dataset, tmp_path: Path) -> None:
@@ -445,7 +464,8 @@ def test_simulation_on_ray_equals_the_embedded_engine(fashion: Dataset, tmp_path
     expected = federate(PLAN, fashion, tmp_path / "embedded", curiosity=LOOK_AT, evaluations=1)
     environment = dict(os.environ)
     run = FlowerRun(PLAN, tmp_path / "flower", LOOK_AT, evaluations=1, timeout=60, patience=60)
-    found = simulate(run)
+    with attacked(tmp_path / "flower"):
+        found = simulate(run)
     assert same_weights(found.weights, expected.weights)
     assert found.history == expected.history
     assert found.missing == {}
@@ -585,7 +605,8 @@ def test_deployment_with_tls_goes_on_when_a_node_is_killed(
             time.sleep(1)
             deployment.kill_node(1)
 
-    deploy(run, SuperLink(deployment.address, deployment.authority), tmp_path / "app", line=line)
+    with attacked(tmp_path / "run"):
+        deploy(run, SuperLink(deployment.address, deployment.authority), tmp_path / "app", line=line)
     log = (tmp_path / "run" / "log.txt").read_text()
     # On a busy machine others may be late, too; what counts is that the rest is trained with.
     missing = {

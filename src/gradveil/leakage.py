@@ -75,11 +75,16 @@ def check(scenario: Scenario, images: ImageSet, indices: Sequence[int]) -> list[
     scenario.make_attack()
     scenario.make_client()
     defense_named(scenario.defense)
+    check_attacker(scenario)
+    return split(indices, scenario.batch)
+
+
+def check_attacker(scenario: Scenario) -> None:
+    """Refuse an attacker who knows things that do not go together."""
     if scenario.attacker == "draw" and scenario.batch > 1 and not scenario.order_known:
         raise GradveilError(
             "an attacker who knows the draws of a batch needs its labels in order: labels known would do"
         )
-    return split(indices, scenario.batch)
 
 
 def attack_units(

@@ -101,21 +101,17 @@ def _row(defense: "Defense") -> Row:
 
 
 def _accounted(row: Row, images: int | None, batch: int, steps: int | None, delta: float | None) -> Row:
-    from gradveil.defenses import Chain, DpSgd
+    from gradveil.defenses.parts import private_part
     from gradveil.errors import GradveilError
 
-    defense = row.defense
-    members = defense.members if isinstance(defense, Chain) else (defense,)
-    private = [member for member in members if isinstance(member, DpSgd)]
-    if not private:
-        raise GradveilError(f"only dp-sgd has an epsilon, got {defense}: dp-sgd:noise=1.1 would do")
+    private = private_part(row.defense)
+    if private is None:
+        raise GradveilError(f"only dp-sgd with noise has an epsilon, got {row.defense}: dp-sgd:noise=1.1 would do")
     if images is None or steps is None:
         raise GradveilError("epsilon needs --images and --steps, such as --images 1000 --batch 13 --steps 500")
     if batch > images:
         raise GradveilError(f"a batch of {batch} is more than the {images} images there are")
-    if private[0].noise == 0:
-        raise GradveilError(f"without noise there is no epsilon, got {defense}: dp-sgd:noise=1.1 would do")
-    told = private[0] if delta is None else replace(private[0], delta=delta)
+    told = private if delta is None else replace(private, delta=delta)
     return replace(row, epsilon=told.epsilon(batch / images, steps), delta=told.delta)
 
 

@@ -1,6 +1,7 @@
 """Where the participants of `gradveil federate` are: in this process, on Flower, or each in a process of its own."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +56,17 @@ PatienceOption = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Engine:
+    """Trains, with somebody curious or without, and gives the history; `topology` is who talks with whom where it matters."""
+
+    train: "Callable[[Curiosity | None], Sequence[Row]]"
+    topology: str | None = None
+
+    def __call__(self, curiosity: "Curiosity | None") -> "Sequence[Row]":
+        return self.train(curiosity)
+
+
 def trainer(
     engine: str,
     plan: "Plan",
@@ -70,8 +82,8 @@ def trainer(
     topology: str | None,
     rank: int | None,
     rendezvous: str | None,
-) -> "Callable[[Curiosity | None], Sequence[Row]]":
-    """A function that trains as planned in `folder` and gives the history; wrong settings fail here, before anything starts."""
+) -> Engine:
+    """What trains as planned in `folder`; wrong settings fail here, before anything starts."""
     from gradveil import datasets
     from gradveil.errors import GradveilError
     from gradveil.names import unknown
@@ -95,7 +107,7 @@ def trainer(
         if superlink is not None:
             raise GradveilError("a SuperLink is for Flower: --engine flower would do")
         loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
-        return lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history
+        return Engine(lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history)
     from gradveil.federated.flower_setup import check_flower, quiet
 
     check_flower(ray=superlink is None)
@@ -110,7 +122,7 @@ def trainer(
         plan, folder.resolve(), timeout=timeout, patience=patience, data_dir=data_dir and data_dir.resolve()
     )
     if superlink is None:
-        return lambda curiosity: simulate(run.watched(curiosity), workers=workers, progress=bar).history
+        return Engine(lambda curiosity: simulate(run.watched(curiosity), workers=workers, progress=bar).history)
     link = SuperLink(superlink, root_certificates, insecure)
 
     def deployed(curiosity: "Curiosity | None") -> "Sequence[Row]":
@@ -120,7 +132,7 @@ def trainer(
             raise typer.Exit
         return read_history(folder)
 
-    return deployed
+    return Engine(deployed)
 
 
 def _without_server(
@@ -131,7 +143,7 @@ def _without_server(
     rank: int | None,
     rendezvous: str | None,
     patience: float,
-) -> "Callable[[Curiosity | None], Sequence[Row]]":
+) -> Engine:
     from gradveil import datasets
     from gradveil.errors import GradveilError
     from gradveil.federated.gossip import Gossiped, gossip, join
@@ -168,4 +180,4 @@ def _without_server(
         say(f"participants' own accuracy: {min(own):.1%} to {max(own):.1%}; below is that of the mean of all weights")
         return done.history
 
-    return run
+    return Engine(run, graph.spelled)

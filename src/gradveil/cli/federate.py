@@ -1,6 +1,7 @@
 """`gradveil federate` and `gradveil curious`: train together, and see what a curious server gets out of it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,7 @@ LabelsOption = Annotated[
     str | None, typer.Option(help="known, read (off the gradient) or joint (searched for); default: as published.")
 ]
 AttackerOption = Annotated[
-    str,
+    str | None,
     typer.Option(help="plain; adaptive: knows the defense; draw: also what it drew; simulate: tries it on guesses."),
 ]
 
@@ -70,7 +71,7 @@ def federate(
     later: Annotated[
         bool, typer.Option("--later", help="Record only; `gradveil curious FOLDER` attacks afterwards.")
     ] = False,
-    attacker: AttackerOption = "plain",
+    attacker: AttackerOption = None,
     iterations: IterationsOption = None,
     labels: LabelsOption = None,
     engine: EngineOption = "embedded",
@@ -104,9 +105,13 @@ def federate(
     """
     from gradveil.cli.score import check_folder
     from gradveil.client import FedAvg, client_named
+    from gradveil.defenses import defense_named
     from gradveil.federated.curiosity import Curiosity
+    from gradveil.federated.curious import check_curious
     from gradveil.federated.plan import Plan
+    from gradveil.federated.rounds import claim
     from gradveil.progress import bar
+    from gradveil.scenario import Scenario
 
     local = client_named(client)
     own_rate = local.lr if isinstance(local, FedAvg) else None
@@ -115,7 +120,7 @@ def federate(
         model=model,
         participants=participants,
         rounds=rounds,
-        defense=defense,
+        defense=str(defense_named(defense)),
         partition=partition,
         client=client,
         batch=parse_batch(batch),
@@ -127,12 +132,14 @@ def federate(
         augment=not plain_images,
         seed=seed,
     )
+    own = loader(data_dir, model=model, dataset=dataset)
     curiosity, how = None, None
     if curious is not None:
         looked_at = parse_numbers(curious_rounds, "rounds")
         curiosity = Curiosity(looked_at, curious_participant, parse_numbers(sums, "sums"), victims)
-        curiosity.check(participants=per_round or participants, rounds=rounds)
-        how = scenario(curious, iterations, labels, attacker, seed)
+        curiosity.check(participants=participants, per_round=per_round or participants, rounds=rounds)
+        how = scenario(Scenario("", "", "", "none", curious, None, seed), None, iterations, labels, attacker)
+        check_curious(plan, curiosity, how, own(plan))
     folder = out or Path("runs/federate") / _folder_name(plan)
     check_folder(folder)
     run = trainer(
@@ -156,19 +163,20 @@ def federate(
         from gradveil.federated.recordings import recordings_in
         from gradveil.federated.watch import watching, write_how
 
+        claim(folder, plan, curiosity, run.topology)
         write_how(folder, how)
         if later:
             history = run(curiosity)
         else:
-            with watching(folder, data_dir=data_dir) as watcher:
+            with watching(folder, plan, data_dir=data_dir) as watcher:
                 history = run(curiosity)
                 total = len(recordings_in(folder))
                 with bar(f"attacking what was recorded with {curious}", total, "steps") as advance:
-                    watcher.finish(total, advance)
-    leaks = [] if how is None or later else attack_recorded(folder, how, data_dir)
+                    watcher.finish(advance)
+    leaks = [] if how is None or later else attack_recorded(folder, how, own)
     if not history and not leaks:
         return  # one participant of many: others have the results
-    report_run(folder, plan, history, leaks, json=json, proven=proven(plan, loader(data_dir)))
+    report_run(folder, plan, history, leaks, json=json, proven=proven(plan, own))
 
 
 def curious(
@@ -176,12 +184,16 @@ def curious(
     attack: Annotated[
         str | None, typer.Option(help="A name from `gradveil attack list`; default: the run's own.")
     ] = None,
-    attacker: AttackerOption = "plain",
+    attacker: AttackerOption = None,
     iterations: IterationsOption = None,
     labels: LabelsOption = None,
     follow: Annotated[bool, typer.Option("--follow", hidden=True)] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Allow the recordings to run this model of your own, package.module:function.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Allow them to read this folder:PATH or hf:NAME.")] = None,
     data_dir: DataDirOption = None,
-    seed: SeedOption = 0,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same result; default: the run's own.", min=0)] = None,
     json: JsonOption = False,
 ) -> None:
     """Attack what a curious server recorded; recordings that were attacked before are not attacked again.
@@ -197,20 +209,23 @@ def curious(
     from gradveil.federated.watch import follow as following
     from gradveil.federated.watch import read_how
     from gradveil.parallel import one_thread
+    from gradveil.scenario import Scenario
 
-    how = read_how(folder) if attack is None else scenario(attack, iterations, labels, attacker, seed)
-    if how is None:
+    before = read_how(folder) or (None if attack is None else Scenario("", "", "", "none", attack, None, 0))
+    if before is None:
         raise GradveilError(f"{folder} does not say how to attack; --attack NAME would do")
+    how = replace(scenario(before, attack, iterations, labels, attacker), seed=before.seed if seed is None else seed)
+    load = loader(data_dir, model=model, dataset=dataset)
     if follow:
         with one_thread():
-            for path in following(folder, how, loader(data_dir)):
-                typer.echo(path.name)
+            for line in following(folder, how, load):
+                typer.echo(line)
         return
     found = recordings_in(folder)
     if not found:
         raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")
     plan = read_recording(found[0]).plan
-    leaks = attack_recorded(folder, how, data_dir)
+    leaks = attack_recorded(folder, how, load)
     report_run(folder, plan, read_history(folder), leaks, json=json)
 
 
@@ -224,17 +239,16 @@ def proven(plan: "Plan", load: "Load") -> "dict[str, float]":
     return {} if epsilon is None or delta is None else {"epsilon": epsilon, "delta": delta}
 
 
-def scenario(attack: str, iterations: int | None, labels: str | None, attacker: str, seed: int) -> "Scenario":
-    """How recordings are attacked; what they are of is filled in by each of them."""
-    from gradveil.scenario import Scenario
+def scenario(
+    how: "Scenario", attack: str | None, iterations: int | None, labels: str | None, attacker: str | None
+) -> "Scenario":
+    """`how` with what was asked for otherwise; what recordings are of is filled in by each of them."""
+    asked = {"attack": attack, "iterations": iterations, "labels": labels, "attacker": attacker}
+    return replace(how, **{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
 
-    how = Scenario("", "", "", "none", attack, iterations, seed, labels=labels, attacker=attacker)  # type: ignore[arg-type]
-    how.make_attack()
-    return how
 
-
-def loader(data_dir: Path | None) -> "Load":
-    """Loads the images of a plan, once."""
+def loader(data_dir: Path | None, *, model: str | None = None, dataset: str | None = None) -> "Load":
+    """Loads the images of a plan, once; a plan may name code and folders that the user named too."""
     from functools import lru_cache
 
     from gradveil import datasets
@@ -243,13 +257,14 @@ def loader(data_dir: Path | None) -> "Load":
 
     @lru_cache(maxsize=1)
     def load(plan: Plan) -> Dataset:
+        plan.check_foreign(model=model, dataset=dataset)
         return datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
 
     return load
 
 
-def attack_recorded(folder: Path, how: "Scenario", data_dir: Path | None) -> "list[Leak]":
-    """Attack all recordings of the folder that were not attacked yet, with a bar."""
+def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]":
+    """Attack all recordings of the folder that were not attacked yet, with a bar; says which cannot be."""
     from gradveil.federated.recordings import recordings_in
     from gradveil.federated.summary import leaks_of
     from gradveil.federated.watch import attack_all
@@ -259,7 +274,11 @@ def attack_recorded(folder: Path, how: "Scenario", data_dir: Path | None) -> "li
     attack = how.make_attack()
     total = attack.iterations * attack.restarts * len(recordings_in(folder))
     with one_thread(), bar(f"{how.attack} on what was recorded", total, "steps") as advance:
-        return leaks_of(attack_all(folder, how, loader(data_dir), advance=advance))
+        problems: list[str] = []
+        leaks = leaks_of(attack_all(folder, how, load, problems=problems, advance=advance))
+    for problem in problems:
+        say(f"not attacked: {problem}")
+    return leaks
 
 
 def report_run(

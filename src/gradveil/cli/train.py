@@ -2,12 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.output import JsonOption, SeedOption, emit, say
+
+if TYPE_CHECKING:
+    from gradveil.training import Recipe
 
 ModelOption = Annotated[
     str, typer.Option("--model", help="resnet20-4, resnet20, convnet-16, lenet, ... or your package.module:function.")
@@ -48,6 +51,7 @@ def train(
     """
     from gradveil import datasets
     from gradveil.defenses import NoDefense, defense_named
+    from gradveil.defenses.parts import private_part
     from gradveil.progress import bar
     from gradveil.training import SEMI, SEMI_SHARE, Recipe
     from gradveil.training import train as run
@@ -71,6 +75,8 @@ def train(
         tensorboard=tensorboard,
         progress=bar,
     )
+    private = private_part(chosen)
+    epsilon = None if private is None else private.epsilon(*sampling(len(loaded.train), recipe))
     if json:
         emit(
             {
@@ -85,13 +91,25 @@ def train(
                 "model": model,
                 "defense": str(chosen),
                 "seed": seed,
+                "epsilon": epsilon,
+                "delta": None if private is None else private.delta,
             }
         )
     else:
         say(
             f"test accuracy {trained.accuracy:.2%} ± {trained.accuracy_se:.2%} (n={trained.test_images} images, 1 seed)"
         )
+        if private is not None:
+            say(
+                f"({epsilon:.3g}, {private.delta:g})-DP per image by Opacus' accountant, against whoever does not know the seed"
+            )
         say(f"weights: {trained.weights}")
+
+
+def sampling(images: int, recipe: "Recipe") -> tuple[float, int]:
+    """The chance of an image to be in a batch, and how many batches a training takes."""
+    batch = min(recipe.batch_size, images)
+    return batch / images, recipe.epochs * -(-images // recipe.batch_size)
 
 
 def _folder_name(*parts: str) -> str:

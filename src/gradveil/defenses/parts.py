@@ -4,6 +4,8 @@ from dataclasses import fields, is_dataclass
 from typing import Literal
 
 from gradveil.defenses.base import Defense
+from gradveil.defenses.chain import Chain
+from gradveil.defenses.dp_sgd import DpSgd
 
 Hook = Literal["images", "network", "client", "gradients"]
 
@@ -19,3 +21,9 @@ def parts(defense: Defense) -> tuple[Defense, ...]:
 def acts(defense: Defense, hook: Hook) -> bool:
     """Whether it overrides `hook` somewhere; a part that overrides it may still do nothing."""
     return any(getattr(type(part), hook) is not getattr(Defense, hook) for part in parts(defense))
+
+
+def private_part(defense: Defense) -> DpSgd | None:
+    """The part that proves something, if any: not inside train-only, whose attacked gradient is clean, and not without noise."""
+    members = defense.members if isinstance(defense, Chain) else (defense,)
+    return next((member for member in members if isinstance(member, DpSgd) and member.noise > 0), None)

@@ -25,14 +25,15 @@ class Curiosity:
         if 0 in (*self.sums, self.victims):
             raise GradveilError("a curious server needs sums and victims from 1 on, got 0")
 
-    def check(self, *, participants: int, rounds: int) -> None:
+    def check(self, *, participants: int, per_round: int, rounds: int) -> None:
         """Refuse to wait for what never comes."""
         if max(self.rounds) >= rounds:
             raise GradveilError(f"round {max(self.rounds)} cannot be recorded: there are rounds 0 to {rounds - 1}")
-        if max(self.participant + 1, self.victims, *self.sums) > participants:
+        if self.participant >= participants:
+            raise GradveilError(f"participant {self.participant} cannot be recorded: {participants} participate")
+        if max(self.victims, *self.sums) > per_round:
             raise GradveilError(
-                f"participant {self.participant}, {self.victims} victims and sums of {max(self.sums)} cannot be recorded: "
-                f"{participants} participate"
+                f"{self.victims} victims and sums of {max(self.sums)} cannot be recorded: {per_round} take part in a round"
             )
 
     def groups(self, answered: Collection[int]) -> list[tuple[int, ...]]:

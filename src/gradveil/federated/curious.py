@@ -9,11 +9,14 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.attacks import Evidence
+from gradveil.attacks.evidence import MOST_IMAGES
 from gradveil.client import FedAvg, batch_norm_mode
 from gradveil.errors import GradveilError
+from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.participant import Participant, image_seed, network_of, participants_of
+from gradveil.federated.plan import Plan
 from gradveil.federated.recordings import Recording
-from gradveil.leakage import rebuilt
+from gradveil.leakage import check_attacker, rebuilt
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import derive_seed
 from gradveil.records import Record
@@ -49,6 +52,7 @@ def attack_recording(
             f"got {', '.join(str(len(work.indices)) for work in works)}"
         )
     scenario = _scenario(recording, how, network, len(unit))
+    check_attacker(scenario)
     store = Store(folder, network, dataset.train, dataset.test)
     found = [store.get(scenario, unit, index) for index in unit]
     made = scenario.make_attack()
@@ -80,10 +84,30 @@ def attack_recording(
             seed=derive_seed(scenario.seed, "attack", recording.round, *recording.participants),
             draw_seed=image_seed(plan, recording.round),
         )
-        results = rebuilt(scenario, plan.make_defense(), [share], advance)
+        results = rebuilt(scenario, everybody[recording.participants[0]].defense, [share], advance)
     for result in results:
         store.put(result.record, result.animation)
     return [result.record for result in results]
+
+
+def check_curious(plan: Plan, curiosity: Curiosity, how: Scenario, dataset: Dataset) -> None:
+    """Refuse what could not be attacked in the end, before anything is trained for it."""
+    how.make_attack()
+    largest = max(curiosity.sums)
+    sizes = {one.batch for one in participants_of(plan, dataset.train)}
+    if max(sizes) * largest > MOST_IMAGES:
+        raise GradveilError(
+            f"the mean of {largest} updates of {max(sizes)} images each cannot be attacked, at most {MOST_IMAGES} images can: "
+            "a smaller --batch or smaller --sums would do"
+        )
+    if largest > 1 and (len(sizes) > 1 or plan.make_defense().poisson):
+        raise GradveilError(
+            "a sum is attacked when all in it have as many images: --sums 1 would do, or a --batch that all have and no dp-sgd"
+        )
+    if largest > 1 and how.attacker != "plain":
+        raise GradveilError(
+            f"what is known of a defense does not tell its mean: sums need a plain attacker, got {how.attacker}"
+        )
 
 
 def _seen(recording: Recording, behind: Sequence[Participant], network: nn.Module) -> Gradients:

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from gradveil.federated.plan import Plan
 
 
-def participating(data_dir: Path | None = None) -> ClientApp:
-    """Participants whose images are in `data_dir`, unless their node says where else."""
+def participating(data_dir: Path | None = None, trusted: "Plan | None" = None) -> ClientApp:
+    """Participants whose images are in `data_dir`, unless their node says where else.
+
+    A plan may name a model of one's own, which is code, or a folder: it is followed where `trusted` or the node's `model` and
+    `dataset` name the same.
+    """
     app = ClientApp()
 
     @app.query()
@@ -41,6 +45,8 @@ def participating(data_dir: Path | None = None) -> ClientApp:
         from gradveil.federated.flower_messages import Question, answer
 
         question = Question.from_records(message.content)
+        own = {name: context.node_config.get(name, getattr(trusted, name, None)) for name in ("model", "dataset")}
+        question.plan.check_foreign(**{name: None if value is None else str(value) for name, value in own.items()})
         told = context.node_config.get(DATA_DIR)
         everybody, network = _prepared(question.plan, data_dir if told is None else Path(str(told)))
         number = _number(context)

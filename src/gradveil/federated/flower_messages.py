@@ -48,12 +48,12 @@ def answer(update: Update) -> RecordDict:
     )
 
 
-def read_answer(records: RecordDict, network: nn.Module) -> Update:
-    """The update that `answer` wrote, checked against the network it is for; it may come from anyone."""
+def read_answer(records: RecordDict, network: nn.Module, *, most: int) -> Update:
+    """The update that `answer` wrote, of at most `most` images, checked against its network; it may come from anyone."""
     facts = records.config_records.get("facts")
     images = None if facts is None else facts.get("images")
-    if type(images) is not int or images < 0:
-        raise GradveilError(f"an update counts for a number of images, got {images!r}")
+    if type(images) is not int or not 1 <= images <= most:
+        raise GradveilError(f"an update counts for 1 to {most} images, got {images!r}")
     names, parameters = trainable(network)
     return Update(
         _fitting(records, "gradients", dict(zip(names, parameters, strict=True))),

@@ -18,6 +18,8 @@ from gradveil.federated.plan import Plan
 
 logger = logging.getLogger(__name__)
 
+# What a participant without a fixed batch may claim to have.
+MOST_IMAGES = 10_000_000
 # Seconds between two looks at what came in: a fifth of the time waited so far, so that quick answers are not kept waiting and a
 # SuperLink is not asked all the time. Flower's own loop looks every 3.
 SHORTEST_LOOK, LONGEST_LOOK = 0.02, 1.0
@@ -74,7 +76,7 @@ class Nodes:
             for reply in self.grid.pull_messages(waiting):
                 one = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
-                    updates[one] = read_answer(_content(reply), network)
+                    updates[one] = read_answer(_content(reply), network, most=self.plan.batch or MOST_IMAGES)
                     self.silent.pop(one, None)
                 except GradveilError as error:
                     self._note(number, one, str(error))
@@ -148,5 +150,8 @@ class Nodes:
 def _content(reply: Message) -> RecordDict:
     """What a reply says, or what went wrong, in one line."""
     if reply.has_error():
-        raise GradveilError(" ".join(f"{reply.error.reason or reply.error.code}".split())[:500])
+        said = f"{reply.error.reason or reply.error.code}"
+        # What a participant refused stands at the end of a long traceback.
+        own = said.rpartition("GradveilError: ")[2] if "GradveilError: " in said else said
+        raise GradveilError(" ".join(own.split())[:500])
     return reply.content

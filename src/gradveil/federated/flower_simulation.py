@@ -52,7 +52,7 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
         try:
             run_simulation(
                 server,
-                participating(run.data_dir),
+                participating(run.data_dir, trusted=run.plan),
                 run.plan.participants,
                 backend_config={
                     "init_args": {

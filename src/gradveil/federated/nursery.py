@@ -69,7 +69,8 @@ class Job:
                 said["topology"]["participants"],
                 tuple((one, other) for one, other in said["topology"]["edges"]),
             ),
-            curious and Curiosity(tuple(curious["rounds"]), curious["participant"], tuple(curious["sums"])),
+            curious
+            and Curiosity(tuple(curious["rounds"]), curious["participant"], tuple(curious["sums"]), curious["victims"]),
             said["evaluations"],
             said["checkpoint_seconds"],
         )

@@ -15,6 +15,7 @@ from gradveil.federated.plan import Plan
 from gradveil.models import untrained
 from gradveil.models.stochastic import drawing, normal
 from gradveil.randomness import derive_seed, generator, hashed_uniform
+from gradveil.store import content_hash
 from gradveil.training.batches import crop_and_flip
 from gradveil.types import Batch, Dataset, Gradients, ImageSet
 
@@ -76,18 +77,18 @@ class Participant:
     def contribute(self, network: nn.Module, number: int) -> Update:
         """Its update in round `number` from the weights in `network`, which is left as it was."""
         client = remembering(self.plan.client_in(number))
+        seed = self._seed(number, network)
         with self._training(network, number):
-            gradients = self.defense.shared(client, network, self.work(number).batch, seed=self._seed(number))
+            gradients = self.defense.shared(client, network, self.work(number).batch, seed=seed)
             buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
         return Update(gradients, buffers, self.batch)
 
     def attacked(self, network: nn.Module, number: int) -> Gradients:
         """The gradient that is attacked where the defense acts in training only: that of the public code of the papers."""
+        seed = self._seed(number, network)
         with self._training(network, number):
             batch = self.work(number).batch
-            return self.defense.as_attacked().shared(
-                self.plan.client_in(number), network, batch, seed=self._seed(number)
-            )
+            return self.defense.as_attacked().shared(self.plan.client_in(number), network, batch, seed=seed)
 
     @contextmanager
     def _training(self, network: nn.Module, number: int) -> Iterator[None]:
@@ -97,7 +98,9 @@ class Participant:
         network.train()
         draws = normal(generator(self.plan.seed, "draws", number, self.number))
         try:
-            with drawing(network, draws):
+            # Layers of others, such as dropout, draw from the global stream: it is borrowed and put back.
+            with drawing(network, draws), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive_seed(self.plan.seed, "layers", number, self.number))
                 yield
         finally:
             with torch.no_grad():
@@ -106,8 +109,10 @@ class Participant:
             for module, mode in modes:
                 module.training = mode
 
-    def _seed(self, number: int) -> int:
-        return derive_seed(self.plan.seed, "defense", number, self.number)
+    def _seed(self, number: int, network: nn.Module) -> int:
+        # Asked twice in a round, from other weights, a private participant must not answer with the same noise: it would cancel.
+        weights = content_hash(list(network.state_dict().values())).hex() if self.defense.poisson else ""
+        return derive_seed(self.plan.seed, "defense", number, self.number, weights)
 
     def _sampled(self, number: int) -> Tensor:
         if self.defense.poisson:

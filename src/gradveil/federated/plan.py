@@ -48,8 +48,8 @@ class Plan:
         for what, value, low, high in (
             ("participants", self.participants, 1, MOST_PARTICIPANTS),
             ("rounds", self.rounds, 1, MOST_ROUNDS),
-            ("participants per round", self.per_round or 1, 1, self.participants),
-            ("a participant's batch", self.batch or 1, 1, 100_000),
+            ("participants per round", 1 if self.per_round is None else self.per_round, 1, self.participants),
+            ("a participant's batch", 1 if self.batch is None else self.batch, 1, 100_000),
             ("seed", self.seed, 0, 2**31 - 1),
         ):
             if not low <= value <= high:
@@ -93,6 +93,14 @@ class Plan:
         chosen = self.chosen(number)
         fate = hashed_uniform(torch.tensor(chosen), self.seed, "dropout", number)
         return [one for one, value in zip(chosen, fate.tolist(), strict=True) if value < self.dropout]
+
+    def check_foreign(self, *, model: str | None = None, dataset: str | None = None) -> None:
+        """Refuse a plan from somebody else that would run code or read folders, unless the user has named them too."""
+        for option, asked, given in (("model", self.model, model), ("dataset", self.dataset, dataset)):
+            if ":" in asked and asked != given:
+                raise GradveilError(
+                    f"the plan asks for the {option} {asked!r}, which is yours to allow: --{option} {asked} would do"
+                )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

@@ -2,8 +2,7 @@
 
 from collections import Counter
 
-from gradveil.defenses import Defense, DpSgd
-from gradveil.defenses.parts import parts
+from gradveil.defenses.parts import private_part
 from gradveil.federated.participant import Participant
 from gradveil.federated.plan import Plan
 
@@ -12,10 +11,12 @@ def epsilon_of(plan: Plan, participants: list[Participant]) -> float | None:
     """The largest epsilon that any participant's images have at the defense's delta, by Opacus' accountant; None without dp-sgd.
 
     A participant takes a step in every round in which it is chosen and does not drop out; whether its answer arrived does not
-    matter. Its images are in a batch with chance batch / images. Neighbours are sets of images that differ by one image.
+    matter. Its images are in a batch with chance batch / images. Neighbours are sets of images that differ by one image. It
+    holds against those who do not know the seed, and does not count what is said twice: rounds repeated after a kill from
+    other weights, or the mean and deviation of the training images in a model's normalisation.
     """
-    private = _private(plan.make_defense())
-    if private is None or private.noise == 0:
+    private = private_part(plan.make_defense())
+    if private is None:
         return None
     steps = Counter(
         one for number in range(plan.rounds) for one in plan.chosen(number) if one not in plan.dropped(number)
@@ -26,9 +27,5 @@ def epsilon_of(plan: Plan, participants: list[Participant]) -> float | None:
 
 def delta_of(plan: Plan) -> float | None:
     """The delta that goes with it."""
-    private = _private(plan.make_defense())
+    private = private_part(plan.make_defense())
     return None if private is None else private.delta
-
-
-def _private(defense: Defense) -> DpSgd | None:
-    return next((part for part in parts(defense) if isinstance(part, DpSgd)), None)

@@ -24,7 +24,8 @@ LARGEST_FILE = 4 * 2**30
 class Recording:
     """The update of one participant, or only the mean of several (secure aggregation), and the network's state before it.
 
-    Nothing private is in it: who took which images when follows from the plan and is needed only to judge what was rebuilt.
+    No image is in it: who took which when follows from the plan and is needed only to judge what was rebuilt. The plan holds the
+    seed of every draw, which a real server would not have.
     """
 
     plan: Plan
@@ -85,6 +86,13 @@ def read_recording(path: Path) -> Recording:
     return Recording(plan, number, participants, parts["update"], parts["state"])
 
 
+def forget_recordings(folder: Path, *, since: int) -> None:
+    """Remove what was recorded in rounds that are about to be repeated: others may answer this time."""
+    for path in recordings_in(folder):
+        if int(path.name.split("-")[1]) >= since:
+            path.unlink()
+
+
 def recordings_in(folder: Path) -> list[Path]:
     """The recordings of a run folder, earliest rounds first."""
-    return sorted((folder / "recorded").glob("round-*.safetensors"))
+    return sorted((folder / "recorded").glob("round-[0-9][0-9][0-9][0-9][0-9][0-9]-*.safetensors"))

@@ -17,7 +17,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.participant import Update, network_of, participants_of
 from gradveil.federated.plan import Plan
-from gradveil.federated.recordings import recorded
+from gradveil.federated.recordings import forget_recordings, recorded
 from gradveil.federated.server import Server, accuracy_of
 from gradveil.files import write_json, write_text, writing
 from gradveil.models.weights import ModelCard, save_weights
@@ -30,6 +30,7 @@ Gather = Callable[[int, Sequence[int], nn.Module], Mapping[int, Update]]
 
 logger = logging.getLogger(__name__)
 
+SETTINGS, CHECKPOINT, LOG = "settings.json", "checkpoint.safetensors", "log.txt"
 # Seconds of work that a kill may cost.
 CHECKPOINT_SECONDS = 10.0
 
@@ -75,8 +76,28 @@ def federate(
     measured `evaluations` times on the way, and in every round the curious server records.
     """
     if curiosity is not None:
-        curiosity.check(participants=plan.per_round or plan.participants, rounds=plan.rounds)
+        per_round = plan.per_round or plan.participants
+        curiosity.check(participants=plan.participants, per_round=per_round, rounds=plan.rounds)
+    fresh = not (folder / SETTINGS).exists()
     claim(folder, plan, curiosity)
+    try:
+        return _trained(plan, dataset, folder, curiosity, gather, evaluations, progress)
+    except GradveilError:
+        # What could not even begin does not keep the folder from the next try.
+        if fresh and not (folder / CHECKPOINT).exists():
+            (folder / SETTINGS).unlink(missing_ok=True)
+        raise
+
+
+def _trained(
+    plan: Plan,
+    dataset: Dataset,
+    folder: Path,
+    curiosity: Curiosity | None,
+    gather: Gather | None,
+    evaluations: int,
+    progress: Progress,
+) -> Federated:
     training = Training(plan, dataset, folder, curiosity, gather or in_process(plan, dataset))
     looks = training.looks(evaluations)
     with progress(f"training {plan.model} with {plan.participants} participants", plan.rounds, "steps") as advance:
@@ -103,7 +124,7 @@ class Training:
         self.plan, self.dataset, self.folder, self.curiosity, self.gather = plan, dataset, folder, curiosity, gather
         self.server = Server(plan, network_of(plan, dataset))
         self.weights = folder / "last.safetensors"
-        self.checkpoint = folder / "checkpoint.safetensors"
+        self.checkpoint = folder / CHECKPOINT
         self.round = 0
         self.history: list[Row] = []
         self.missing: dict[int, tuple[int, ...]] = {}
@@ -111,6 +132,8 @@ class Training:
         self.saved = time.monotonic()
         if self.checkpoint.is_file():
             self._resume()
+        write_text(folder / LOG, "".join(f"{line}\n" for line in self.log))
+        forget_recordings(folder, since=self.round)
 
     def looks(self, evaluations: int) -> set[int]:
         """After how many rounds accuracy is measured."""
@@ -150,7 +173,10 @@ class Training:
 
     def _record(self, updates: Mapping[int, Update]) -> None:
         assert self.curiosity is not None
-        for participants in self.curiosity.groups(updates):
+        groups = self.curiosity.groups(updates)
+        if len(groups) < self.curiosity.victims * len(set(self.curiosity.sums)):
+            self._say(f"round {self.round}: {len(updates)} answers are too few for all that was to be recorded")
+        for participants in groups:
             recorded(self.plan, self.round, self.server.network, updates, participants).write(self.folder / "recorded")
 
     def _save(self) -> None:
@@ -169,6 +195,8 @@ class Training:
             with safe_open(self.checkpoint, framework="pt") as file:
                 facts = json.loads((file.metadata() or {})["gradveil-round"])
                 self.server.load({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            if facts["plan"] != self.plan.to_json():
+                raise ValueError("it is of another plan")
             self.round = int(facts["round"])
             self.history = [Row(**row) for row in facts["history"]]
             self.missing = {int(number): tuple(absent) for number, absent in facts["missing"].items()}
@@ -179,7 +207,8 @@ class Training:
     def _say(self, text: str) -> None:
         logger.warning(text)
         self.log.append(text)
-        write_text(self.folder / "log.txt", "".join(f"{line}\n" for line in self.log))
+        with (self.folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
 
 
 def looks_of(plan: Plan, curiosity: Curiosity | None, evaluations: int) -> set[int]:
@@ -224,7 +253,7 @@ def claim(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str |
     settings = json.loads(plan.to_json())
     settings["curious"] = None if curiosity is None else json.loads(json.dumps(asdict(curiosity)))
     settings["topology"] = topology
-    path = folder / "settings.json"
+    path = folder / SETTINGS
     if not path.is_file():
         write_json(path, settings)
         return

@@ -36,7 +36,12 @@ class Terms:
                 f"a curious neighbour gets every message by itself, so sums of {max(self.curiosity.sums)} do not apply; "
                 "sums of 1 would do"
             )
-        self.curiosity.check(participants=self.plan.participants, rounds=self.plan.rounds)
+        if self.curiosity.victims > 1:
+            raise GradveilError(
+                f"a curious neighbour looks at one other, {self.curiosity.victims} victims do not apply; 1 would do"
+            )
+        everybody = self.plan.participants
+        self.curiosity.check(participants=everybody, per_round=everybody, rounds=self.plan.rounds)
 
     def present(self, number: int) -> set[int]:
         """Those who compute and send in round `number`."""

@@ -1,11 +1,11 @@
 """Attack recordings while they appear: in a process of its own that gives way to the training."""
 
 import os
-import select
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -47,33 +47,50 @@ def read_how(folder: Path) -> Scenario | None:
 
 
 def attack_all(
-    folder: Path, how: Scenario, load: Load, *, advance: Advance = ignore
+    folder: Path, how: Scenario, load: Load, *, problems: list[str] | None = None, advance: Advance = ignore
 ) -> Iterator[tuple[Recording, list[Record]]]:
-    """Attack every recording of the folder, earliest first."""
+    """Attack every recording of the folder, earliest first; one that cannot be attacked is named in `problems`."""
     for path in recordings_in(folder):
-        recording = read_recording(path)
-        yield recording, attack_recording(recording, how, load(recording.plan), folder, advance=advance)
+        try:
+            recording = read_recording(path)
+            yield recording, attack_recording(recording, how, load(recording.plan), folder, advance=advance)
+        except GradveilError as error:
+            if problems is None:
+                raise
+            problems.append(f"{path.name}: {error}")
 
 
-def follow(folder: Path, how: Scenario, load: Load) -> Iterator[Path]:
-    """Attack recordings as they appear, until a line on standard input has said that all are there; its end stops at once."""
+def follow(folder: Path, how: Scenario, load: Load) -> Iterator[str]:
+    """Attack recordings as they appear, until a line on standard input has said that all are there; a line for each.
+
+    Whoever holds the other end of standard input may die: then this process ends at once.
+    """
     os.nice(POLITE)
+    complete = threading.Event()
+    threading.Thread(target=_listen, args=(complete,), daemon=True).start()
     done: set[Path] = set()
-    complete = False
     while True:
+        # Asked before looking: nothing is recorded after that.
+        last = complete.is_set()
         waiting = [path for path in recordings_in(folder) if path not in done]
-        if not complete and select.select([sys.stdin], [], [], 0 if waiting else SECONDS_BETWEEN_LOOKS)[0]:
-            if not sys.stdin.readline():
-                return
-            complete = True
-            continue
         if waiting:
-            recording = read_recording(waiting[0])
-            attack_recording(recording, how, load(recording.plan), folder)
             done.add(waiting[0])
-            yield waiting[0]
-        elif complete:
+            try:
+                recording = read_recording(waiting[0])
+                attack_recording(recording, how, load(recording.plan), folder)
+                yield waiting[0].name
+            except GradveilError as error:
+                yield f"{waiting[0].name}: {error}"
+        elif last:
             return
+        else:
+            complete.wait(SECONDS_BETWEEN_LOOKS)
+
+
+def _listen(complete: threading.Event) -> None:
+    while sys.stdin.readline():
+        complete.set()
+    os._exit(0)
 
 
 class Watcher:
@@ -82,25 +99,24 @@ class Watcher:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
 
-    def finish(self, recordings: int, advance: Advance) -> None:
-        """Nothing more will be recorded: wait until all of `recordings` are attacked."""
+    def finish(self, advance: Advance) -> None:
+        """Nothing more will be recorded: wait until everything is attacked."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # it has ended already; why is said below
             self.process.stdin.write("all\n")
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already; why is said below
+            self.process.stdin.flush()
         for _ in self.process.stdout:
             advance(1)
         if self.process.wait() != 0:
-            raise GradveilError("the curious server's process failed; see curious.log in the run folder")
+            raise GradveilError("the curious server's process failed; curious.log in the run folder says why")
 
 
 @contextmanager
-def watching(folder: Path, *, data_dir: Path | None) -> Iterator[Watcher]:
+def watching(folder: Path, plan: Plan, *, data_dir: Path | None) -> Iterator[Watcher]:
     """Attack what is recorded in `folder` beside whatever the block does, at the lowest priority and on one thread."""
     command = [sys.executable, "-m", "gradveil", "curious", str(folder), "--follow"]
+    command += ["--model", plan.model, "--dataset", plan.dataset]
     command += [] if data_dir is None else ["--data-dir", str(data_dir)]
     with (folder / "curious.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(

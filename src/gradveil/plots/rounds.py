@@ -39,8 +39,10 @@ def plot_rounds(path: Path, title: str, history: Sequence[Row], leaks: Sequence[
             seat(lower, top=head(figure, title, tests) + 0.15, bottom=0.55)
             return
         upper = figure.add_subplot()
-        _leaks(upper, leaks, max([row.round for row in history] + [leak.round for leak in leaks]))
-        upper.set_xlim(lower.get_xlim())
+        last = max(1, *(row.round for row in history), *(leak.round for leak in leaks))
+        _leaks(upper, leaks, last)
+        for axes in (upper, lower):
+            axes.set_xlim(-0.03 * last, 1.03 * last)
         said = "Gain: PSNR of the attack over the best single colour, mean ± standard deviation over images"
         top = head(
             figure,
