@@ -7,7 +7,7 @@ EXTRAS := flower,dp,ray,hf,tensorboard,dev
 .PHONY: help setup demo test bench lint clean
 
 help:
-	@echo "make demo   set up, search a policy, attack with and without it; ends with runs/demo/report.html (a few minutes)"
+	@echo "make demo   set up, search a policy, audit a network with and without it; ends with runs/demo/report.html (a few minutes)"
 	@echo "make test   set up with all extras and run the tests; GRADVEIL_DATA=DIR with cifar-10-batches-bin/ runs those that need CIFAR-10"
 	@echo "make bench  measure speed side by side with the published procedures; writes runs/bench.json"
 	@echo "make lint   ruff and mypy"

@@ -115,7 +115,7 @@ def write_audit(folder: Path, images: ImageSet, plan: AuditPlan = PLAN, *, seed:
     write_json(folder / "accuracies.json", accuracies)
     properties = [
         {
-            "stage": stage,
+            "stage": plan.in_words(stage),
             "index": i,
             "loss": round(float(rng.exponential(1)), 4),
             "gradient_norm": round(float(rng.exponential(3)), 4),

@@ -146,7 +146,7 @@ def test_accuracy_is_measured_per_defense_and_seed(audited: Audit) -> None:
 
 
 def test_properties_of_undefended_gradients(audited: Audit) -> None:
-    assert {one.stage for one in audited.telling} == {"0", "trained"}
+    assert {one.stage for one in audited.telling} == {"untrained", "trained for 1 epochs"}
     assert len(audited.telling) == 20
     assert all(one.loss >= 0 and one.gradient_norm > 0 for one in audited.telling)
 

@@ -66,8 +66,9 @@ LOOK_AT = Curiosity(rounds=(0,))
 
 
 @pytest.fixture(autouse=True)
-def running(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower's messages belong to a run; where there is none they say they belong to this one."""
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's messages belong to a run; where there is none they say they belong to this one. Its files stay out of home."""
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower-home"))
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
 
@@ -558,7 +559,6 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Depl
     # Flower's commands start one another by name, and participants import gradveil in processes of their own.
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(Path(gradveil.__file__).parents[1]))
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower-home"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     folder = tmp_path / "deployment"
     folder.mkdir()

@@ -201,6 +201,47 @@ def precode(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def federated(record: dict[str, Any]) -> str:
+    """Ten participants against central training, from `python -m bench.federated`."""
+    lines = ["| images dealt out | central | ten participants | difference in points |", "|---|---|---|---|"]
+    for row in record["rows"]:
+        figures = [", ".join(f"{value:.1%}" for value in row[side]) for side in ("central", "federated")]
+        spread = "" if row["gap_sd"] is None else f" ± {100 * row['gap_sd']:.1f}"
+        lines.append(
+            f"| `{row['partition']}` | {figures[0]} | {figures[1]} | {100 * row['gap']:+.1f}{spread} (n={len(row['central'])}) |"
+        )
+    lines.append(
+        f"\n`{record['model']}` on {record['dataset']}: test accuracy (n={record['test_images']} images) of one training per "
+        f"seed, {record['steps']} steps of {record['batch']} images on both sides; the difference with its standard deviation."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def curious(record: dict[str, Any]) -> str:
+    """Leakage per round, from `python -m bench.federated`."""
+    found = record["curious"]
+    sizes = sorted({leak["participants"] for row in found["rows"] for leak in row["leakage"]})
+    heads = ["one update" if size == 1 else f"mean of {size}" for size in sizes]
+    lines = ["| defense | round | accuracy | " + " | ".join(heads) + " |", "|---|---|---|" + "---|" * len(sizes)]
+    for row in found["rows"]:
+        accuracies = {one["round"]: one["accuracy"] for one in row["history"]}
+        leaks = {(leak["round"], leak["participants"]): leak for leak in row["leakage"]}
+        for number in sorted({place[0] for place in leaks}):
+            cells = []
+            for size in sizes:
+                leak = leaks[number, size]
+                spread = "" if leak["gain_sd"] is None else f" ± {leak['gain_sd']:.1f}"
+                cells.append(f"{leak['gain']:+.1f}{spread} (n={leak['images']})")
+            lines.append(f"| `{row['defense']}` | {number} | {accuracies[number]:.1%} | {' | '.join(cells)} |")
+    plan = found["plan"]
+    lines.append(
+        f"\n`{plan['model']}`, {plan['participants']} participants with {plan['batch']} image each per round, {found['attack']} "
+        f"with {found['iterations']} iterations by an attacker who ignores the defense: gain over a guess of one colour in dB, "
+        "mean ± standard deviation over images, to what was shared. One training per defense."
+    )
+    return "\n".join(lines) + "\n"
+
+
 # The writer of a block, and the record it reads.
 WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "demo": (demo, "demo"),
@@ -213,6 +254,8 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "table2": (table2, "table2"),
     "adaptive": (adaptive, "adaptive"),
     "precode": (precode, "precode"),
+    "federated": (federated, "federated"),
+    "curious": (curious, "federated"),
 }
 
 

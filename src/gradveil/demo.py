@@ -1,11 +1,12 @@
-"""The main job at small size, on the embedded images: train, search, attack, report."""
+"""The main job at small size, on the embedded images: train, search, audit, report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradveil.audit.matrix import run_audit
+from gradveil.audit.plan import AuditPlan
 from gradveil.datasets import load
-from gradveil.leakage import measure
 from gradveil.models import untrained
 from gradveil.models.weights import load_model
 from gradveil.progress import Progress, silent
@@ -13,7 +14,6 @@ from gradveil.records import Record
 from gradveil.report import RunNotes, write_report
 from gradveil.report.grid import write_grid
 from gradveil.report.groups import grouped
-from gradveil.scenario import UNDEFENDED, Scenario
 from gradveil.scores import Scorer
 from gradveil.search import Plan, search
 from gradveil.training import SEMI_SHARE, Recipe, train
@@ -29,9 +29,9 @@ class Size:
     epochs: int = 4
     policies: int = 16
     score_images: int = 8
-    images: int = 6
-    iterations: int = 200
-    dlg_images: int = 3
+    images: int = 8
+    iterations: int = 80
+    stages: tuple[str, ...] = ("0", "20")
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ def run_demo(
     progress: Progress = silent,
     say: Callable[[str], None] = lambda text: None,
 ) -> DemoResult:
-    """Search a policy and attack two networks with and without it; everything finished before is reused."""
+    """Search a policy and audit a network with and without it; everything finished before is reused."""
     size = size or Size()
     dataset = load(DATASET, seed=seed)
 
     say(
-        f"1/4 training {SEARCHED_MODEL} on a tenth of {DATASET} for {size.epochs} epochs: the model the search looks at"
+        f"1/3 training {SEARCHED_MODEL} on a tenth of {DATASET} for {size.epochs} epochs: the model the search looks at"
     )
     tenth = load(DATASET + SEMI_SHARE, seed=seed)
     # Every fourth test image is enough to see that the model has learned something.
@@ -69,38 +69,38 @@ def run_demo(
     trained, _ = load_model(semi.weights)
     fresh = untrained(SEARCHED_MODEL, dataset, seed=seed)
 
-    say(f"2/4 a race between {size.policies} random policies on up to {size.score_images} images each")
+    say(f"2/3 a race between {size.policies} random policies on up to {size.score_images} images each")
     scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=4, batch_size=25, seed=seed)
     plan = Plan(policies=size.policies, keep=5, fresh=size.score_images // 2)
     found = search(scorer, folder / "study.sqlite3", plan, workers=workers, progress=progress)
     policy = str(found.best[0].policy)
 
-    records: list[Record] = []
-    lenet = untrained("lenet", dataset, seed=seed)
-    plans = [
-        ("3/4", "lenet", lenet, "idlg", None, size.dlg_images),
-        ("4/4", SEARCHED_MODEL, fresh, "adam+cosine", size.iterations, size.images),
-    ]
-    for number, model, network, attack, iterations, images in plans:
-        say(f"{number} {attack} on untrained {model}: {images} private images, without a defense and behind {policy}")
-        for defense in (UNDEFENDED, policy):
-            scenario = Scenario(DATASET, model, "untrained", defense, attack, iterations, seed)
-            records += measure(
-                scenario, network, dataset.test, list(range(images)), folder, workers=workers, progress=progress
-            )
-
+    say(
+        f"3/3 auditing {SEARCHED_MODEL} with {size.images} private images: no defense, random policies, and {policy}, "
+        "by attackers who ignore the defense and who know it"
+    )
+    audited = AuditPlan(
+        DATASET,
+        SEARCHED_MODEL,
+        (policy,),
+        stages=size.stages,
+        images=size.images,
+        iterations=size.iterations,
+        seed=seed,
+    )
+    audit = run_audit(audited, dataset, folder, workers=workers, progress=progress)
     RunNotes(
         title="What your gradients give away, and what a searched policy changes",
         commands=(f"gradveil demo --seed {seed}",),
         remarks=(
             "A participant shares the gradient of one private image. The policy was searched on "
             f"{SEARCHED_MODEL}, semi-trained for {size.epochs} epochs on a tenth of {DATASET} ({semi.accuracy:.0%} of "
-            f"{semi.test_images} test images right), and then tested on untrained networks, where attacks are strongest.",
-            "This is the small demonstration: few images, one seed, attackers who make no use of knowing the policy. What the "
-            "policy costs in accuracy is not measured here; S_acc below is only a prediction of it.",
+            f"{semi.test_images} test images right), and then tested early in training, where attacks are strongest.",
+            f"This is the small demonstration: {size.images} images, one seed, one attack of {size.iterations} iterations. What "
+            "the policy costs in accuracy is not measured here; S_acc below is only a prediction of it.",
         ),
         search=found.summary(),
     ).save(folder)
-    for group in grouped(records):
-        write_grid(group, folder / f"{group.model}.png")
-    return DemoResult(policy, semi.accuracy, tuple(records), write_report(folder))
+    for group in grouped(audit.records):
+        write_grid(group, folder / f"{group.model}-{group.stage.replace(' ', '-')}.png")
+    return DemoResult(policy, semi.accuracy, audit.records, write_report(folder))

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.audit.accuracy import Accuracy
+from gradveil.audit.perception import Metric, perceived
 from gradveil.audit.plan import TRAINED, AuditPlan, Cell
+from gradveil.audit.properties import Telling
 from gradveil.client import loss_of, share
 from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
@@ -32,16 +34,6 @@ from gradveil.version import __version__
 
 
 @dataclass(frozen=True)
-class Telling:
-    """What may tell a vulnerable image, at one stage without a defense: its loss, and how long its gradient is."""
-
-    stage: str
-    index: int
-    loss: float
-    gradient_norm: float
-
-
-@dataclass(frozen=True)
 class Audit:
     """What an audit found, before anything is said about it."""
 
@@ -52,9 +44,18 @@ class Audit:
 
 
 def run_audit(
-    plan: AuditPlan, dataset: Dataset, folder: Path, *, workers: int = 1, progress: Progress = silent
+    plan: AuditPlan,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    workers: int = 1,
+    metric: Metric | None = None,
+    progress: Progress = silent,
 ) -> Audit:
-    """Attack training images, which is what participants share gradients of; the test images are the public ones."""
+    """Attack training images, which is what participants share gradients of; the test images are the public ones.
+
+    `metric` is a perceptual distance that is measured too, into `lpips.json`.
+    """
     claim(plan, folder)
     indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
     accuracies = [
@@ -67,7 +68,7 @@ def run_audit(
         for defense in plan.defenses:
             network = staged(plan, stage, defense_named(defense), dataset, folder, progress)
             if defense == UNDEFENDED:
-                telling += _telling(network, stage, dataset.train, indices)
+                telling += _telling(network, plan.in_words(stage), dataset.train, indices)
             for cell in plan.cells:
                 if (cell.stage, cell.defense) == (stage, defense):
                     records += measure(
@@ -83,6 +84,8 @@ def run_audit(
     audit = Audit(plan, tuple(records), tuple(accuracies), tuple(telling))
     write_json(folder / "accuracies.json", [asdict(one) for one in accuracies])
     write_json(folder / "properties.json", [asdict(one) for one in telling])
+    if metric is not None:
+        write_json(folder / "lpips.json", [asdict(one) for one in perceived(records, metric)])
     return audit
 
 
@@ -102,20 +105,13 @@ def scenario_of(plan: AuditPlan, cell: Cell) -> Scenario:
     return Scenario(
         plan.dataset,
         plan.model,
-        stage_in_words(plan, cell.stage),
+        plan.in_words(cell.stage),
         cell.defense,
         cell.attack,
         plan.iterations,
         plan.seed,
         attacker=cell.attacker,
     )
-
-
-def stage_in_words(plan: AuditPlan, stage: str) -> str:
-    """As records say it."""
-    if stage != TRAINED:
-        return "untrained" if int(stage) == 0 else f"after {int(stage)} training steps"
-    return "trained, weights as given" if plan.weights is not None else f"trained for {plan.epochs} epochs"
 
 
 def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:

@@ -83,6 +83,12 @@ class AuditPlan:
             for attacker in attackers_of(defense)
         ]
 
+    def in_words(self, stage: str) -> str:
+        """A stage as records say it."""
+        if stage != TRAINED:
+            return "untrained" if int(stage) == 0 else f"after {int(stage)} training steps"
+        return "trained, weights as given" if self.weights is not None else f"trained for {self.epochs} epochs"
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 

@@ -1,6 +1,7 @@
 """Simple properties of images that might make them easy to rebuild."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,17 @@ import numpy.typing as npt
 from gradveil.errors import GradveilError
 from gradveil.pictures import from_png
 from gradveil.records import Record
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What else may tell a vulnerable image, at one stage without a defense: its loss, and how long its gradient is."""
+
+    stage: str
+    index: int
+    loss: float
+    gradient_norm: float
+
 
 # Property -> image -> value, for all images of which it is known.
 Properties = dict[str, dict[int, float]]

@@ -8,6 +8,7 @@ import typer
 
 from gradveil.cli import (
     attack,
+    audit,
     data,
     defenses,
     demo,
@@ -38,11 +39,12 @@ app = typer.Typer(
         gradveil train  --dataset fashion-mnist-tenth --model convnet-16 --semi
         gradveil search --weights runs/train/.../last.safetensors
         gradveil attack --model convnet-16 --defense 3-1-7 --indices 0:4
-        gradveil report runs/attack
+        gradveil audit  --model convnet-16 --defenses 3-1-7,prune:0.95 --images 16 --iterations 200
     """,
 )
 app.command()(demo.demo)
 app.command()(data.data)
+app.command()(audit.audit)
 app.command()(train.train)
 app.command()(score.score)
 app.command()(search.search)

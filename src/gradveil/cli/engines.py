@@ -1,4 +1,4 @@
-"""Where the participants of `gradveil federate` are: in this process, or on Flower."""
+"""Where the participants of `gradveil federate` are: in this process, on Flower, or each in a process of its own."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from gradveil.federated.plan import Plan
     from gradveil.federated.rounds import Row
 
-ENGINES = ("embedded", "flower")
+ENGINES = ("embedded", "flower", "gloo")
 
 EngineOption = Annotated[
-    str, typer.Option("--engine", help="embedded: all in this process; flower: Flower's simulation, or a SuperLink.")
+    str,
+    typer.Option(
+        "--engine", help="embedded: all in this process; flower: simulated, or a SuperLink; gloo: without a server."
+    ),
 ]
 SuperLinkOption = Annotated[
     str | None,
@@ -31,11 +34,24 @@ CertificatesOption = Annotated[
 InsecureOption = Annotated[
     bool, typer.Option("--insecure", help="Reach the SuperLink without TLS: for trying things out.")
 ]
+TopologyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topology", help="Who talks with whom without a server: ring, complete, random:0.4, or a file of i j lines."
+    ),
+]
+RankOption = Annotated[
+    int | None, typer.Option("--rank", help="Take part as this participant, with the others on other machines.", min=0)
+]
+RendezvousOption = Annotated[
+    str | None, typer.Option("--rendezvous", help="HOST:PORT of participant 0, where participants of --rank meet.")
+]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", help="Seconds a round waits on Flower before it goes on without the rest.")
 ]
 PatienceOption = Annotated[
-    float, typer.Option("--patience", help="Seconds to wait on Flower until everybody is there.")
+    float,
+    typer.Option("--patience", help="Seconds to wait until everybody is there (flower), or for a neighbour (gloo)."),
 ]
 
 
@@ -51,6 +67,9 @@ def trainer(
     timeout: float,
     patience: float,
     workers: int,
+    topology: str | None,
+    rank: int | None,
+    rendezvous: str | None,
 ) -> "Callable[[Curiosity | None], Sequence[Row]]":
     """A function that trains as planned in `folder` and gives the history; wrong settings fail here, before anything starts."""
     from gradveil import datasets
@@ -64,6 +83,12 @@ def trainer(
         raise GradveilError(
             "--insecure and --root-certificates are about a SuperLink: --superlink HOST:PORT is missing"
         )
+    if engine != "gloo" and (topology is not None or rank is not None or rendezvous is not None):
+        raise GradveilError(
+            "--topology, --rank and --rendezvous are for training without a server: --engine gloo would do"
+        )
+    if engine == "gloo":
+        return _without_server(plan, folder, data_dir, topology or "ring", rank, rendezvous, patience)
     if engine == "embedded":
         from gradveil.federated.rounds import federate
 
@@ -96,3 +121,51 @@ def trainer(
         return read_history(folder)
 
     return deployed
+
+
+def _without_server(
+    plan: "Plan",
+    folder: Path,
+    data_dir: Path | None,
+    topology: str,
+    rank: int | None,
+    rendezvous: str | None,
+    patience: float,
+) -> "Callable[[Curiosity | None], Sequence[Row]]":
+    from gradveil import datasets
+    from gradveil.errors import GradveilError
+    from gradveil.federated.gossip import Gossiped, gossip, join
+    from gradveil.federated.topology import topology_named
+    from gradveil.progress import bar
+
+    graph = topology_named(topology, plan.participants, seed=plan.seed)
+    if (rank is None) != (rendezvous is None):
+        raise GradveilError(
+            "--rank and --rendezvous belong together: without either all participants are on this machine"
+        )
+    loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
+
+    def run(curiosity: "Curiosity | None") -> "Sequence[Row]":
+        done: Gossiped | None
+        if rank is None or rendezvous is None:
+            done = gossip(plan, loaded, folder, graph, curiosity=curiosity, patience=patience, progress=bar)
+        else:
+            done = join(
+                plan,
+                loaded,
+                folder,
+                graph,
+                rank=rank,
+                rendezvous=rendezvous,
+                curiosity=curiosity,
+                patience=patience,
+                progress=bar,
+            )
+        if done is None:
+            say(f"participant {rank} is done; the results are with participant 0")
+            return ()
+        own = [one.accuracy for one in done.standings]
+        say(f"participants' own accuracy: {min(own):.1%} to {max(own):.1%}; below is that of the mean of all weights")
+        return done.history
+
+    return run

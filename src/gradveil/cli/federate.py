@@ -12,8 +12,11 @@ from gradveil.cli.engines import (
     EngineOption,
     InsecureOption,
     PatienceOption,
+    RankOption,
+    RendezvousOption,
     SuperLinkOption,
     TimeoutOption,
+    TopologyOption,
     trainer,
 )
 from gradveil.cli.output import JsonOption, SeedOption, WorkersOption, emit, say, table
@@ -77,6 +80,9 @@ def federate(
     timeout: TimeoutOption = 300.0,
     patience: PatienceOption = 300.0,
     workers: WorkersOption = 1,
+    topology: TopologyOption = None,
+    rank: RankOption = None,
+    rendezvous: RendezvousOption = None,
     out: Annotated[Path | None, typer.Option(help="Folder; default runs/federate/DATASET-MODEL-...")] = None,
     data_dir: DataDirOption = None,
     seed: SeedOption = 0,
@@ -94,6 +100,7 @@ def federate(
         gradveil federate --batch 2 --curious fast --curious-rounds 0,5 --sums 1,2,5
         gradveil federate --engine flower --participants 3 --rounds 20
         gradveil federate --engine flower --superlink fl.example.org:8000 --root-certificates ca.pem --participants 3
+        gradveil federate --engine gloo --topology ring --curious fast --curious-participant 2
     """
     from gradveil.cli.score import check_folder
     from gradveil.client import FedAvg, client_named
@@ -139,6 +146,9 @@ def federate(
         timeout=timeout,
         patience=patience,
         workers=workers,
+        topology=topology,
+        rank=rank,
+        rendezvous=rendezvous,
     )
     if how is None or curiosity is None:
         history = run(None)
@@ -156,6 +166,8 @@ def federate(
                 with bar(f"attacking what was recorded with {curious}", total, "steps") as advance:
                     watcher.finish(total, advance)
     leaks = [] if how is None or later else attack_recorded(folder, how, data_dir)
+    if not history and not leaks:
+        return  # one participant of many: others have the results
     report_run(folder, plan, history, leaks, json=json, proven=proven(plan, loader(data_dir)))
 
 

@@ -8,16 +8,14 @@ import typer
 from gradveil.cli.output import JsonOption, emit, say
 
 FORMATS = ("html", "md", "csv", "png")
+FormatOption = Annotated[
+    str, typer.Option("--format", help="What to write, comma separated: html, md, csv, png (figures, also as SVG).")
+]
 
 
 def report(
     folder: Annotated[Path | None, typer.Argument(help="A run folder, e.g. runs/attack.")] = None,
-    formats: Annotated[
-        str,
-        typer.Option(
-            "--format", help="What to write into FOLDER, comma separated: html, md, csv, png (figures, also as SVG)."
-        ),
-    ] = "html",
+    formats: FormatOption = "html",
     compare: Annotated[
         tuple[Path, Path] | None, typer.Option(help="Two run folders: write a page that shows them side by side.")
     ] = None,
@@ -47,7 +45,7 @@ def report(
         raise GradveilError("--out goes with --compare; the report of a folder is written into it")
     else:
         assert folder is not None
-        written = _written(folder, parse_formats(formats))
+        written = write_formats(folder, parse_formats(formats))
     if json:
         emit({"report": str(written[0]), "bytes": written[0].stat().st_size, "files": [str(path) for path in written]})
     else:
@@ -63,7 +61,8 @@ def parse_formats(text: str) -> list[str]:
     return [lookup({name: name for name in FORMATS}, name, "format") for name in names]
 
 
-def _written(folder: Path, formats: list[str]) -> list[Path]:
+def write_formats(folder: Path, formats: list[str]) -> list[Path]:
+    """Write the report of a run folder in these formats, into it."""
     from gradveil.report import Study, read_run, write_csv, write_figures, write_markdown, write_page
 
     study = Study(read_run(folder))

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,8 +33,10 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
         )
     results: list[Federated] = []
     stopped = threading.Event()
-    with _environment(), _hushed("flwr"):
+    with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home, _environment(), _hushed("flwr"):
         quiet()
+        # Flower writes a name for this machine into the user's home even where it tells nobody about it.
+        os.environ.setdefault("FLWR_HOME", home)
         from flwr.serverapp import ServerApp
         from flwr.simulation import run_simulation
 

@@ -19,9 +19,9 @@ def missing(run: Run) -> list[str]:
         found.setdefault((of.stage, of.defense, of.attack, of.attacker), set()).add(record.index)
     lines = []
     for cell in plan.cells:
-        there = len(found.get((run.in_words(cell.stage), cell.defense, cell.attack, cell.attacker), ()))
+        there = len(found.get((plan.in_words(cell.stage), cell.defense, cell.attack, cell.attacker), ()))
         if there < plan.images:
-            where = f"{called(cell.defense)}, {run.in_words(cell.stage)}"
+            where = f"{called(cell.defense)}, {plan.in_words(cell.stage)}"
             lines.append(f"{cell.attack}, {cell.attacker} attacker, {where}: {there} of {plan.images} images")
     lines = [*shortened(lines, "cells"), *_untrained(run, plan.trainings, plan.defenses)]
     if plan.trainings == 0 and not run.accuracies:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from gradveil.audit.accuracy import Accuracy
-from gradveil.audit.plan import TRAINED, AuditPlan
+from gradveil.audit.plan import AuditPlan
+from gradveil.audit.properties import Telling
 from gradveil.checked import from_fields
 from gradveil.errors import GradveilError
 from gradveil.records import Record
@@ -18,16 +19,6 @@ LARGEST_FILE = 64 * 2**20
 # Equal images have 200 dB; what is beyond that was not measured.
 HIGHEST_PSNR = 250.0
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Property:
-    """Of one image's undefended gradient: the loss it has and how long the gradient is."""
-
-    stage: str
-    index: int
-    loss: float
-    gradient_norm: float
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class Run:
     notes: RunNotes
     plan: AuditPlan | None
     accuracies: tuple[Accuracy, ...]
-    properties: tuple[Property, ...]
+    properties: tuple[Telling, ...]
     problems: tuple[str, ...]
     absent: tuple[str, ...]
 
@@ -59,16 +50,6 @@ class Run:
     @property
     def eps(self) -> tuple[float, ...]:
         return (20.0,) if self.plan is None else self.plan.eps
-
-    def in_words(self, stage: str) -> str:
-        """A plan's stage as records say it."""
-        if stage.isdecimal():
-            return "untrained" if int(stage) == 0 else f"after {int(stage)} training steps"
-        if stage != TRAINED or self.plan is None:
-            return stage
-        return (
-            "trained, weights as given" if self.plan.weights is not None else f"trained for {self.plan.epochs} epochs"
-        )
 
 
 # What a folder may hold, and what the page cannot say without it.
@@ -96,7 +77,7 @@ def read_run(folder: Path) -> Run:
         _read(folder / NOTES, RunNotes.from_json, problems) or plain,
         _read(folder / "audit.json", AuditPlan.from_json, problems),
         tuple(_read(folder / "accuracies.json", lambda text: _rows(Accuracy, text), problems) or ()),
-        tuple(_read(folder / "properties.json", lambda text: _rows(Property, text), problems) or ()),
+        tuple(_read(folder / "properties.json", lambda text: _rows(Telling, text), problems) or ()),
         tuple(problems),
         tuple(f"{name} is not there: {without}." for name, without in _WITHOUT.items() if not (folder / name).exists()),
     )

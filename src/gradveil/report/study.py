@@ -139,7 +139,7 @@ class Study:
             ]
             known = image_properties(records)
             if self.run.plan is None or self.run.plan.model == setting[1]:
-                at = [one for one in self.run.properties if self.run.in_words(one.stage) == setting[2]]
+                at = [one for one in self.run.properties if one.stage == setting[2]]
                 if at:
                     known["loss"] = {one.index: one.loss for one in at}
                     known["gradient norm"] = {one.index: one.gradient_norm for one in at}

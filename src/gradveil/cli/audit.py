@@ -1,0 +1,165 @@
+"""`gradveil audit`: how much leaks, which defense protects, and what it costs."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
+from gradveil.cli.network import DEFAULT_MODEL
+from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
+from gradveil.cli.report import FormatOption
+
+if TYPE_CHECKING:
+    from gradveil.audit.plan import AuditPlan
+    from gradveil.report import Study
+
+
+def audit(
+    model: Annotated[str, typer.Option(help="Model name, or package.module:function.")] = DEFAULT_MODEL,
+    weights: Annotated[
+        Path | None, typer.Option(help="safetensors file of a trained model; then --stages is trained.")
+    ] = None,
+    dataset: DatasetOption = EMBEDDED,
+    defenses: Annotated[
+        str, typer.Option(help="With commas; none and random policies are always there: 3-1-7,prune:0.9,policy.json")
+    ] = "3-1-7+43-18-18",
+    attacks: Annotated[str, typer.Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
+    stages: Annotated[str | None, typer.Option(help="Training steps, or trained: 0,1,5,20,trained.")] = None,
+    images: Annotated[
+        int, typer.Option(help="How many training images are attacked, the classes in turn.", min=1)
+    ] = 32,
+    eps: Annotated[
+        str, typer.Option(help="PSNR in dB that no reconstruction should reach; several with commas.")
+    ] = "20",
+    iterations: Annotated[int | None, typer.Option(help="Of the attacks; default: as published.", min=1)] = None,
+    epochs: Annotated[int, typer.Option(help="Of the trainings.", min=1)] = 12,
+    trainings: Annotated[
+        int, typer.Option(help="Trainings per defense, each with its own seed, to measure accuracy; 0: none.", min=0)
+    ] = 0,
+    lpips: Annotated[
+        bool, typer.Option("--lpips", help="Also LPIPS, whose weights must have been downloaded.")
+    ] = False,
+    form: FormatOption = "html",
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/audit/DATASET-MODEL.")] = None,
+    workers: WorkersOption = DEFAULT_WORKERS,
+    data_dir: DataDirOption = None,
+    seed: SeedOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Attack every defense at every stage, with attackers who know it, and say what the numbers allow; ends with a page.
+
+    Killed and started again it goes on; what was attacked or trained before is not done again.
+
+    Examples:
+
+        gradveil audit --defenses 3-1-7+43-18-18,prune:0.9 --images 16 --iterations 200
+        gradveil audit --model lenet --attacks idlg,fast --stages 0,5,20 --trainings 3
+        gradveil audit --model my_pkg.nets:build --weights w.safetensors --dataset folder:my/images --defenses policy.json
+    """
+    from dataclasses import asdict
+
+    from gradveil import datasets
+    from gradveil.audit.matrix import run_audit
+    from gradveil.audit.perception import lpips_metric
+    from gradveil.audit.plan import TRAINED, AuditPlan, parse_defenses
+    from gradveil.cli.report import parse_formats, write_formats
+    from gradveil.cli.score import check_folder
+    from gradveil.progress import bar
+    from gradveil.report import RunNotes, Study, read_run
+
+    plan = AuditPlan(
+        dataset=dataset,
+        model=model,
+        defenses=parse_defenses(defenses),
+        attacks=parse_words(attacks),
+        stages=parse_words(stages or ("0,5,20" if weights is None else TRAINED)),
+        images=images,
+        eps=parse_decibels(eps),
+        iterations=iterations,
+        epochs=epochs,
+        trainings=trainings,
+        weights=None if weights is None else str(weights),
+        seed=seed,
+    )
+    wanted = parse_formats(form)
+    folder = out or Path("runs/audit") / re.sub(r"[^A-Za-z0-9.+_-]+", "_", f"{dataset}-{model}")
+    check_folder(folder)
+    metric = lpips_metric() if lpips else None
+    loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
+    run_audit(plan, loaded, folder, workers=workers, metric=metric, progress=bar)
+    RunNotes(title=f"Audit of {model} on {dataset}", commands=(command_of(plan, folder),)).save(folder)
+    written = write_formats(folder, wanted)
+    study = Study(read_run(folder))
+    if json:
+        emit(
+            {
+                "out": str(folder),
+                "plan": asdict(plan),
+                "files": [str(path) for path in written],
+                "overall": [asdict(light.overall) for lights in study.lights.values() for light in lights],
+                "verdicts": [asdict(verdict) for verdict in study.verdicts],
+                "accuracy": [asdict(loss) for loss in study.losses.values()],
+            }
+        )
+        return
+    show(study)
+    say(f"written: {', '.join(map(str, written))}")
+
+
+def show(study: "Study") -> None:
+    """The verdict on every defense, for people."""
+    for (dataset, model), lights in study.lights.items():
+        table(
+            f"{model} on {dataset}",
+            ["defense", "verdict", "gain at worst, dB", "accuracy lost"],
+            [
+                [
+                    light.overall.defense,
+                    light.overall.level,
+                    f"{light.worst.mean:+.1f}" + ("" if light.worst.sd is None else f" ± {light.worst.sd:.1f}"),
+                    "-" if light.loss is None else f"{100 * light.loss.loss:+.1f} points",
+                ]
+                for light in lights
+            ],
+        )
+        for light in lights:
+            typer.echo(f"{light.overall.defense}: {light.overall.text}")
+
+
+def command_of(plan: "AuditPlan", folder: Path) -> str:
+    """What repeats the audit."""
+    options: dict[str, str | int | float | None] = {
+        "model": plan.model,
+        "weights": plan.weights,
+        "dataset": plan.dataset,
+        "defenses": ",".join(plan.defenses),
+        "attacks": ",".join(plan.attacks),
+        "stages": ",".join(plan.stages),
+        "images": plan.images,
+        "eps": ",".join(f"{value:g}" for value in plan.eps),
+        "iterations": plan.iterations,
+        "epochs": plan.epochs,
+        "trainings": plan.trainings,
+        "seed": plan.seed,
+        "out": str(folder),
+    }
+    said = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+    return f"gradveil audit {' '.join(said)}"
+
+
+def parse_words(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def parse_decibels(text: str) -> tuple[float, ...]:
+    """Numbers with commas between them."""
+    from gradveil.errors import GradveilError
+
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise GradveilError(f"eps {text!r}: PSNRs in dB such as 20 or 20,25 would do") from None
