@@ -137,6 +137,12 @@ BAD_INPUT = [
     (["apply", "3-1-7+", "a", "b"], "empty member"),
     (["apply", "3-1-7", "nowhere", "b"], "no such folder"),
     (["report", "nowhere"], "no such run folder"),
+    (["report", "nowhere", "--format", "pdf"], "unknown format 'pdf'"),
+    (["report"], "takes one run folder, or --compare and two"),
+    (["report", "a", "--compare", "a", "b"], "takes one run folder, or --compare and two"),
+    (["report", "--compare", "a", "b"], "a: no such run folder"),
+    (["report", "--compare", "a", "b", "--format", "md"], "--format html would do"),
+    (["report", "a", "--out", "b.html"], "--out goes with --compare"),
     (["attack", "--no-such-option"], "No such option"),
     (["nosuch"], "No such command"),
 ]
@@ -227,8 +233,12 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
         assert {"psnr_original", "psnr_transformed", "null_psnr", "gain"} <= set(attacked["images"][0])
         assert attacked["stage"] == "trained for 1 epochs"
 
-    page = json.loads(gradveil("report", "runs/attack", "--json").stdout)["report"]
-    assert policy in (tmp_path / page).read_text()
+    made = json.loads(gradveil("report", "runs/attack", "--format", "html,md,csv,png", "--json").stdout)
+    assert policy in (tmp_path / made["report"]).read_text()
+    assert [Path(file).name for file in made["files"]][:4] == ["report.html", "report.md", "findings.csv", "images.csv"]
+    assert all((tmp_path / file).stat().st_size > 100 for file in made["files"])
+    assert gradveil("report", "--compare", "runs/attack", "runs/attack", "--out", "both.html").returncode == 0
+    assert "no clear difference" in (tmp_path / "both.html").read_text()
 
 
 def test_weights_for_other_images_are_refused(gradveil: Command) -> None:

@@ -215,9 +215,9 @@ def test_cells_without_their_records_are_reported(own: Path) -> None:
     (own / "accuracies.json").write_text('[{"defense": "none", "seed": 0, "accuracy": 0.8, "test_images": 100}]')
     html = Tags(write_report(own).read_text()).text
     assert html.count(": 0 of 9 images") == 3
-    assert "fast by the adaptive attacker on gaussian:0.01, trained for 12 epochs: 0 of 9 images" in html
-    assert "accuracy of none: 1 of 2 trainings" in html
-    assert "accuracy of random: 0 of 2 trainings" in html
+    assert "fast, adaptive attacker, gaussian:0.01, trained for 12 epochs: 0 of 9 images" in html
+    assert "accuracy with no defense: 1 of 2 trainings" in html
+    assert "accuracy with random: 0 of 2 trainings" in html
 
 
 def png_head(width: int, height: int) -> str:
@@ -568,5 +568,5 @@ def test_two_runs_in_a_browser(run: Path, large: Path, browser: object, tmp_path
     for width in (390, 1440):
         with Tab(browser, path, width, "dark") as tab:
             assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
-            assert tab.page.locator("#compared tbody tr").count() == 12
+            assert tab.page.locator("#compared tbody tr").count() == 12 + 3
             assert tab.messages == []

@@ -51,9 +51,13 @@ def write_comparison(first: Path, second: Path, path: Path) -> Path:
     """One self-contained page on two run folders."""
     studies = Study(read_run(first)), Study(read_run(second))
     pairs = compared(*studies)
+    settings: dict[tuple[str, str, str], list[Pair]] = {}
+    for pair in pairs:
+        settings.setdefault((pair.dataset, pair.model, pair.stage), []).append(pair)
     html = rendered(
         "comparison.html.j2",
-        pairs=pairs,
+        settings=settings,
+        measured=_measured(pairs, *studies),
         studies=studies,
         names=_names(first, second),
         headline=_headline(pairs),
@@ -67,9 +71,7 @@ def write_comparison(first: Path, second: Path, path: Path) -> Path:
 def compared(first: Study, second: Study) -> list[Pair]:
     """Every defense at every stage of either run, in the order of pages."""
     there, here = _judged(first), _judged(second)
-    keys = sorted(
-        there.keys() | here.keys(), key=lambda key: (*key[:2], stage_order(key[2]), key[3] != UNDEFENDED, key[3])
-    )
+    keys = sorted(there.keys() | here.keys(), key=_order)
     originals = _originals(first.run), _originals(second.run)
     return [_pair(key, there.get(key), here.get(key), *originals) for key in keys]
 
@@ -103,6 +105,12 @@ def _pair(
     return Pair(*key, first, second, spread_of([after[index] - before[index] for index in common]), "")
 
 
+def _order(key: Key) -> tuple[object, ...]:
+    """Early stages first; of each the undefended gradient, and random policies before others."""
+    dataset, model, stage, defense = key
+    return dataset, model, stage_order(stage), defense != UNDEFENDED, not defense.startswith("random"), defense
+
+
 def _headline(pairs: list[Pair]) -> str:
     paired = [pair for pair in pairs if pair.difference is not None]
     if not paired:
@@ -113,6 +121,12 @@ def _headline(pairs: list[Pair]) -> str:
         f"Of {many} image by image, the second run leaks clearly more in {more} and clearly less in {less}; "
         f"{len(paired) - more - less} show no clear difference."
     )
+
+
+def _measured(pairs: list[Pair], first: Study, second: Study) -> list[Pair]:
+    """One pair for every defense of a model whose accuracy is known in one of the runs."""
+    known = [pair for pair in pairs if any(study.loss(pair.model, pair.defense) for study in (first, second))]
+    return list({(pair.dataset, pair.model, pair.defense): pair for pair in known}.values())
 
 
 def _judged(study: Study) -> dict[Key, Judged]:

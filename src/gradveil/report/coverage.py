@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from gradveil.report.run import Run
+from gradveil.report.wording import called
 
 MOST_LINES = 30
 
@@ -20,10 +21,8 @@ def missing(run: Run) -> list[str]:
     for cell in plan.cells:
         there = len(found.get((plan.in_words(cell.stage), cell.defense, cell.attack, cell.attacker), ()))
         if there < plan.images:
-            lines.append(
-                f"{cell.attack} by {_who(cell.attacker)} on {cell.defense}, {plan.in_words(cell.stage)}: "
-                f"{there} of {plan.images} images"
-            )
+            where = f"{called(cell.defense)}, {plan.in_words(cell.stage)}"
+            lines.append(f"{cell.attack}, {cell.attacker} attacker, {where}: {there} of {plan.images} images")
     lines = [*shortened(lines, "cells"), *_untrained(run, plan.trainings, plan.defenses)]
     if plan.trainings == 0 and not run.accuracies:
         lines.append("accuracy: the plan asks for no trainings, so what the defenses cost was not measured")
@@ -42,9 +41,5 @@ def _untrained(run: Run, trainings: int, defenses: Sequence[str]) -> list[str]:
     for defense in defenses:
         there = len({one.seed for one in run.accuracies if one.defense == defense})
         if there < trainings:
-            lines.append(f"accuracy of {defense}: {there} of {trainings} trainings")
+            lines.append(f"accuracy with {called(defense)}: {there} of {trainings} trainings")
     return shortened(lines, "defenses")
-
-
-def _who(attacker: str) -> str:
-    return "an attacker who does not know it" if attacker == "plain" else f"the {attacker} attacker"

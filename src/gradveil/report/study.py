@@ -198,7 +198,8 @@ class Study:
             FAILED: "was not tested, as the attacks fail without it too|were not tested, as the attacks fail without them too",
         }
         parts = [f"{count} {said[level].split('|')[count > 1]}" for level, count in counts.items() if count]
-        many = f"{len(defended)} defenses" if len(defended) > 1 else "1 defense"
+        what = "defense" if len(self.lights) == 1 else "defended network"
+        many = f"{len(defended)} {what}{'s' if len(defended) > 1 else ''}"
         return f"Of {many}, {', '.join(parts)}."
 
 
