@@ -30,8 +30,8 @@ class Size:
     policies: int = 16
     score_images: int = 8
     images: int = 8
-    iterations: int = 80
-    stages: tuple[str, ...] = ("0", "20")
+    iterations: int = 100
+    stages: tuple[str, ...] = ("0",)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def run_demo(
         remarks=(
             "A participant shares the gradient of one private image. The policy was searched on "
             f"{SEARCHED_MODEL}, semi-trained for {size.epochs} epochs on a tenth of {DATASET} ({semi.accuracy:.0%} of "
-            f"{semi.test_images} test images right), and then tested early in training, where attacks are strongest.",
+            f"{semi.test_images} test images right), and then tested on the untrained network, where attacks are strongest.",
             f"This is the small demonstration: {size.images} images, one seed, one attack of {size.iterations} iterations. What "
             "the policy costs in accuracy is not measured here; S_acc below is only a prediction of it.",
         ),

@@ -88,7 +88,8 @@ def follow(folder: Path, how: Scenario, load: Load) -> Iterator[str]:
 
 
 def _listen(complete: threading.Event) -> None:
-    while sys.stdin.readline():
+    # Not through sys.stdin, whose lock this thread would hold when the process ends.
+    while os.read(0, 64):
         complete.set()
     os._exit(0)
 
