@@ -2,7 +2,7 @@
 
 Every k and beta of the PRECODE supplement (Scheliga et al., 2022) on lenet and mlp: test accuracy after a short training, and for
 each k and each beta an attack on the untrained network by somebody who ignores the bottleneck and by somebody who knows it; the
-same without PRECODE. About half an hour on an idle core. Goes on where it was killed and leaves `runs/precode.json`;
+same without PRECODE. About twenty minutes on an idle core. Goes on where it was killed and leaves `runs/precode.json`;
 `python -m bench.precode lenet:none lenet:precode:k=64,beta=0.001` measures these settings only and leaves the file alone.
 """
 
@@ -29,7 +29,7 @@ DATASET = "fashion-mnist-tenth"
 SIZES, BETAS = (64, 128, 256, 512), (1e-1, 1e-2, 1e-3, 1e-4)
 # The usual setting, and none: trained with more seeds, to show how much a seed matters.
 USUAL, SEEDS = "precode:k=256,beta=0.001", (0, 1, 2)
-# Each k with the usual beta and each beta with the usual k, to stay within half an hour on one core.
+# Each k with the usual beta and each beta with the usual k, to stay within twenty minutes on one core.
 ATTACKED = (
     UNDEFENDED,
     *(f"precode:k={k},beta=0.001" for k in SIZES),
@@ -51,8 +51,8 @@ class Case:
 
 
 CASES = {
-    "lenet": Case("lenet", Recipe(epochs=10, batch_size=16, lr=0.01), "idlg", 100),
-    "mlp": Case("mlp", Recipe(epochs=6, batch_size=64, lr=0.05), "fast", 100),
+    "lenet": Case("lenet", Recipe(epochs=5, batch_size=16, lr=0.01), "idlg", 100),
+    "mlp": Case("mlp", Recipe(epochs=3, batch_size=64, lr=0.05), "fast", 100),
 }
 DEFENSES = (UNDEFENDED, *(f"precode:k={k},beta={beta:g}" for k in SIZES for beta in BETAS))
 Setting = tuple[str, str]
