@@ -92,7 +92,7 @@ BAD_INPUT = [
     (["defenses", "--images", "10", "--steps", "3"], "only dp-sgd has an epsilon"),
     (["defenses", "dp-sgd", "--steps", "3"], "needs --images and --steps"),
     (["defenses", "dp-sgd", "--images", "10", "--batch", "13", "--steps", "3"], "more than the 10 images"),
-    (["defenses", "dp-sgd:noise=0", "--images", "100", "--steps", "3"], "without noise"),
+    (["defenses", "dp-sgd:noise=0", "--images", "100", "--steps", "3"], "only dp-sgd has an epsilon, got dp-sgd:noise=0"),
     (["defenses", "dp-sgd", "--images", "100", "--steps", "3", "--delta", "2"], "between 0 and 1"),
     (["defenses", "dp-sgd", "--measure", "--model", "convnet-4"], "batch_norm=group would do"),
     (["score", "50"], "0 to 49"),

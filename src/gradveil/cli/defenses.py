@@ -106,7 +106,7 @@ def _accounted(row: Row, images: int | None, batch: int, steps: int | None, delt
 
     private = private_part(row.defense)
     if private is None:
-        raise GradveilError(f"only dp-sgd with noise has an epsilon, got {row.defense}: dp-sgd:noise=1.1 would do")
+        raise GradveilError(f"only dp-sgd has an epsilon, got {row.defense}: dp-sgd:noise=1.1 would do")
     if images is None or steps is None:
         raise GradveilError("epsilon needs --images and --steps, such as --images 1000 --batch 13 --steps 500")
     if batch > images:
