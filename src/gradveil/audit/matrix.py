@@ -15,7 +15,7 @@ from gradveil.audit.perception import Metric, perceived
 from gradveil.audit.plan import TRAINED, AuditPlan, Cell
 from gradveil.audit.properties import Telling
 from gradveil.client import loss_of, share
-from gradveil.defenses import Defense, defense_named
+from gradveil.defenses import Defense, NoDefense, defense_named
 from gradveil.errors import GradveilError
 from gradveil.files import write_json
 from gradveil.leakage import measure
@@ -56,8 +56,12 @@ def run_audit(
 
     `metric` is a perceptual distance that is measured too, into `lpips.json`.
     """
-    claim(plan, folder)
     indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
+    if plan.weights is not None:
+        staged(
+            plan, TRAINED, NoDefense(), dataset, folder
+        )  # weights that do not fit are refused before anything is written
+    claim(plan, folder)
     accuracies = [
         Accuracy(defense, seed, trained.accuracy, trained.test_images)
         for defense, seed, trained in _trainings(plan, dataset, folder, progress)

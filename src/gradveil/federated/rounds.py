@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import nn
 
+from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.participant import Update, network_of, participants_of
@@ -78,6 +79,9 @@ def federate(
     if curiosity is not None:
         per_round = plan.per_round or plan.participants
         curiosity.check(participants=plan.participants, per_round=per_round, rounds=plan.rounds)
+    if gather is None and not (folder / CHECKPOINT).exists() and acts(plan.make_defense(), "client"):
+        # Whether such a defense goes with the network shows when it is tried: before anything is written.
+        participants_of(plan, dataset.train)[0].contribute(network_of(plan, dataset), 0)
     fresh = not (folder / SETTINGS).exists()
     claim(folder, plan, curiosity)
     try:
