@@ -74,7 +74,7 @@ def curious() -> dict[str, object]:
     plan = Plan(DATASET, "lenet", PARTICIPANTS, 200, batch=1, lr=0.01)
     how = Scenario("", "", "", "none", "idlg", 100, 0, restarts=2)
     rows = []
-    for defense in ("none", HYBRID, "prune:0.9"):
+    for defense in ("none", HYBRID):
         defended = replace(plan, defense=defense)
         folder = FOLDER / f"curious-{defense.replace(':', '-')}"
         done = federate(defended, dataset, folder, curiosity=Curiosity(LOOKS, sums=(1, 2, 5), victims=2), progress=bar)
