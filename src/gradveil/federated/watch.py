@@ -119,17 +119,18 @@ def watching(folder: Path, plan: Plan, *, data_dir: Path | None) -> Iterator[Wat
     command = [sys.executable, "-m", "gradveil", "curious", str(folder), "--follow"]
     command += ["--model", plan.model, "--dataset", plan.dataset]
     command += [] if data_dir is None else ["--data-dir", str(data_dir)]
-    with (folder / "curious.log").open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(
+    with (
+        (folder / "curious.log").open("w", encoding="utf-8") as log,
+        subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        ) as process,
+    ):
         try:
             yield Watcher(process)
         finally:
             process.kill()
-            process.wait()
