@@ -1,6 +1,5 @@
 """Collaborative training without a server: everybody talks with its neighbours, here or on many machines."""
 
-import csv
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,10 @@ from gradveil.federated.group import NEWS_SECONDS, START_SECONDS, Group, store_a
 from gradveil.federated.nursery import MOST_HERE, raised
 from gradveil.federated.peer import Peer
 from gradveil.federated.plan import Plan
-from gradveil.federated.rounds import Row, claim
+from gradveil.federated.rounds import CHECKPOINT_SECONDS, Row, claim
 from gradveil.federated.standings import Standing, read_standings
-from gradveil.federated.terms import CHECKPOINT_SECONDS, Terms
+from gradveil.federated.summary import read_history
+from gradveil.federated.terms import Terms
 from gradveil.federated.topology import Topology
 from gradveil.parallel import one_thread
 from gradveil.progress import Progress, silent
@@ -121,10 +121,7 @@ def _address(rendezvous: str) -> tuple[str, int]:
 
 def _result(terms: Terms, folder: Path) -> Gossiped:
     plan = terms.plan
-    with (folder / "history.csv").open(newline="") as file:
-        history = tuple(
-            Row(int(row["round"]), float(row["accuracy"]), int(row["test_images"])) for row in csv.DictReader(file)
-        )
+    history = tuple(read_history(folder))
     missing = {number: tuple(plan.dropped(number)) for number in range(plan.rounds if plan.dropout else 0)}
     missing = {number: dropped for number, dropped in missing.items() if dropped}
     standings = tuple(read_standings(folder))

@@ -10,6 +10,7 @@ from gradveil.federated.participant import Update
 from gradveil.federated.plan import Plan
 from gradveil.models.stochastic import drawing, normal
 from gradveil.randomness import generator
+from gradveil.training.steps import sgd
 from gradveil.types import Gradients, ImageSet, to_unit
 
 EVALUATED_TOGETHER = 500
@@ -20,13 +21,7 @@ class Server:
 
     def __init__(self, plan: Plan, network: nn.Module) -> None:
         self.plan, self.network = plan, network
-        self.optimizer = torch.optim.SGD(
-            network.parameters(),
-            lr=plan.lr,
-            momentum=plan.momentum,
-            weight_decay=plan.weight_decay,
-            nesterov=plan.momentum > 0,
-        )
+        self.optimizer = sgd(network.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
 
     def step(self, number: int, updates: Mapping[int, Update]) -> None:
         """One SGD step with the mean of the updates, whose order does not matter; batch-norm statistics are averaged too."""

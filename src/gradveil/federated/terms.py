@@ -10,8 +10,6 @@ from gradveil.federated.topology import Topology
 from gradveil.types import Dataset
 from gradveil.version import __version__
 
-CHECKPOINT_SECONDS = 10.0
-
 
 @dataclass(frozen=True)
 class Terms:

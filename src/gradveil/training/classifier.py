@@ -18,6 +18,7 @@ from gradveil.models.stochastic import drawing, normal
 from gradveil.randomness import derive_seed, generator
 from gradveil.training.batches import Batches, epoch_of
 from gradveil.training.recipe import Recipe
+from gradveil.training.steps import sgd
 from gradveil.types import Batch
 
 
@@ -85,13 +86,8 @@ class Classifier(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         recipe = self.recipe
-        optimizer = torch.optim.SGD(
-            self.network.parameters(),
-            lr=recipe.lr,
-            momentum=recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            nesterov=recipe.momentum > 0,
-        )
+        parameters = self.network.parameters()
+        optimizer = sgd(parameters, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
         return [optimizer], [MultiStepLR(optimizer, recipe.drops, gamma=0.1)]
 
     def _watched(self) -> Tensor:

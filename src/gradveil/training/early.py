@@ -2,7 +2,6 @@
 
 import itertools
 
-import torch
 from torch import nn
 
 from gradveil.client import gradient
@@ -11,6 +10,7 @@ from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
 from gradveil.training.batches import Batches, training_loader
 from gradveil.training.recipe import Recipe
+from gradveil.training.steps import sgd
 from gradveil.types import Batch, Dataset
 
 MOST_STEPS = 100_000
@@ -28,13 +28,7 @@ def train_steps(
     """
     if not 0 <= steps <= MOST_STEPS:
         raise GradveilError(f"a stage is a number of training steps from 0 to {MOST_STEPS}, got {steps}")
-    optimizer = torch.optim.SGD(
-        network.parameters(),
-        lr=recipe.lr,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        nesterov=recipe.momentum > 0,
-    )
+    optimizer = sgd(network.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense)
     assert isinstance(batches.sampler, Batches)
     told = defense.sampled(min(recipe.batch_size, len(dataset.train)))
