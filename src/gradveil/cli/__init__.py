@@ -9,6 +9,7 @@ import typer
 from gradveil.cli import (
     attack,
     audit,
+    curious,
     data,
     defenses,
     demo,
@@ -55,7 +56,7 @@ app.command()(policies.apply)
 app.command()(attack.attack)
 app.command()(invert.invert)
 app.command()(federate.federate)
-app.command()(federate.curious)
+app.command()(curious.curious)
 app.command()(report.report)
 
 

@@ -1,0 +1,184 @@
+"""`gradveil curious`: attack what was recorded while participants trained, and show accuracy and leakage per round."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradveil.cli.data import DataDirOption
+from gradveil.cli.output import JsonOption, emit, say, table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gradveil.federated.plan import Plan
+    from gradveil.federated.rounds import Row
+    from gradveil.federated.summary import Leak
+    from gradveil.federated.watch import Load
+    from gradveil.scenario import Scenario
+
+IterationsOption = Annotated[int | None, typer.Option(help="Of the attack; default: as published.", min=1)]
+LabelsOption = Annotated[
+    str | None, typer.Option(help="known, read (off the gradient) or joint (searched for); default: as published.")
+]
+AttackerOption = Annotated[
+    str | None,
+    typer.Option(help="plain; adaptive: knows the defense; draw: also what it drew; simulate: tries it on guesses."),
+]
+
+
+def curious(
+    folder: Annotated[Path, typer.Argument(help="A run folder of `gradveil federate`.")],
+    attack: Annotated[
+        str | None, typer.Option(help="A name from `gradveil attack list`; default: the run's own.")
+    ] = None,
+    attacker: AttackerOption = None,
+    iterations: IterationsOption = None,
+    labels: LabelsOption = None,
+    follow: Annotated[bool, typer.Option("--follow", hidden=True)] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Allow the recordings to run this model of your own, package.module:function.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Allow them to read this folder:PATH or hf:NAME.")] = None,
+    data_dir: DataDirOption = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same result; default: the run's own.", min=0)] = None,
+    json: JsonOption = False,
+) -> None:
+    """Attack what a curious server recorded; recordings that were attacked before are not attacked again.
+
+    Examples:
+
+        gradveil curious runs/federate/mine
+        gradveil curious runs/federate/mine --attack inverting-gradients --attacker adaptive
+    """
+    from gradveil.errors import GradveilError
+    from gradveil.federated.recordings import read_recording, recordings_in
+    from gradveil.federated.summary import read_history
+    from gradveil.federated.watch import follow as following
+    from gradveil.federated.watch import read_how
+    from gradveil.parallel import one_thread
+    from gradveil.scenario import Scenario
+
+    before = read_how(folder) or (None if attack is None else Scenario("", "", "", "none", attack, None, 0))
+    if before is None:
+        raise GradveilError(f"{folder} does not say how to attack; --attack NAME would do")
+    how = replace(scenario(before, attack, iterations, labels, attacker), seed=before.seed if seed is None else seed)
+    load = loader(data_dir, model=model, dataset=dataset)
+    if follow:
+        with one_thread():
+            for line in following(folder, how, load):
+                typer.echo(line)
+        return
+    found = recordings_in(folder)
+    if not found:
+        raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")
+    plan = read_recording(found[0]).plan
+    leaks = attack_recorded(folder, how, load)
+    report_run(folder, plan, read_history(folder), leaks, json=json)
+
+
+def scenario(
+    how: "Scenario", attack: str | None, iterations: int | None, labels: str | None, attacker: str | None
+) -> "Scenario":
+    """`how` with what was asked for otherwise; what recordings are of is filled in by each of them."""
+    asked = {"attack": attack, "iterations": iterations, "labels": labels, "attacker": attacker}
+    return replace(how, **{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
+
+
+def loader(data_dir: Path | None, *, model: str | None = None, dataset: str | None = None) -> "Load":
+    """Loads the images of a plan, once; a plan may name code and folders that the user named too."""
+    from functools import lru_cache
+
+    from gradveil import datasets
+    from gradveil.federated.plan import Plan
+    from gradveil.types import Dataset
+
+    @lru_cache(maxsize=1)
+    def load(plan: Plan) -> Dataset:
+        plan.check_foreign(model=model, dataset=dataset)
+        return datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
+
+    return load
+
+
+def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]":
+    """Attack all recordings of the folder that were not attacked yet, with a bar; says which cannot be."""
+    from gradveil.federated.recordings import recordings_in
+    from gradveil.federated.summary import leaks_of
+    from gradveil.federated.watch import attack_all
+    from gradveil.parallel import one_thread
+    from gradveil.progress import bar
+
+    attack = how.make_attack()
+    total = attack.iterations * attack.restarts * len(recordings_in(folder))
+    with one_thread(), bar(f"{how.attack} on what was recorded", total, "steps") as advance:
+        problems: list[str] = []
+        leaks = leaks_of(attack_all(folder, how, load, problems=problems, advance=advance))
+    for problem in problems:
+        say(f"not attacked: {problem}")
+    return leaks
+
+
+def report_run(
+    folder: Path,
+    plan: "Plan",
+    history: "Sequence[Row]",
+    leaks: "Sequence[Leak]",
+    *,
+    json: bool,
+    proven: "Mapping[str, float] | None" = None,
+) -> None:
+    """Accuracy and leakage per round as a table (or JSON), a CSV file and a plot."""
+    from dataclasses import asdict
+
+    from gradveil.federated.summary import write_leaks
+    from gradveil.plots import plot_rounds
+
+    plot = folder / "rounds.png"
+    plot_rounds(
+        plot, f"{plan.model} on {plan.dataset}, {plan.participants} participants, {plan.defense}", history, leaks
+    )
+    if leaks:
+        write_leaks(folder / "leakage.csv", leaks)
+    if json:
+        emit(
+            {
+                "out": str(folder),
+                "plan": asdict(plan),
+                "history": [asdict(row) | {"accuracy_se": row.accuracy_se} for row in history],
+                "leakage": [asdict(leak) for leak in leaks],
+                "proven": dict(proven or {}),
+            }
+        )
+        return
+    accuracies = {row.round: f"{row.accuracy:.1%} ± {row.accuracy_se:.1%}" for row in history}
+    if leaks:
+        table(
+            f"{plan.model}, defense {plan.defense}: gain over one colour in dB, mean ± deviation",
+            ["round", "accuracy", "mean of", "images", "gain", "largest", "PSNR"],
+            [
+                [
+                    str(leak.round),
+                    accuracies.get(leak.round, "-"),
+                    str(leak.participants),
+                    str(leak.images),
+                    f"{leak.gain:+.1f}" + ("" if leak.gain_sd is None else f" ± {leak.gain_sd:.1f}"),
+                    f"{leak.gain_worst:+.1f}",
+                    f"{leak.psnr:.1f}",
+                ]
+                for leak in leaks
+            ],
+        )
+    if history:
+        last = history[-1]
+        say(
+            f"test accuracy after {last.round} rounds: {accuracies[last.round]} (n={last.test_images} images, 1 seed); "
+            f"plot: {plot}"
+        )
+    if proven:
+        say(
+            f"proven per image of every participant: ({proven['epsilon']:.3g}, {proven['delta']:g})-DP, by Opacus' accountant"
+        )
+    if leaks:
+        say(f"gradveil report {folder} makes a page of the pictures")
