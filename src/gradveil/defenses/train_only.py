@@ -14,15 +14,33 @@ from gradveil.types import Gradients
 
 
 @dataclass(frozen=True)
-class TrainOnly(Defense):
+class _Held(Defense):
+    """What both do to images and to the network: as `inner` does it."""
+
+    name: ClassVar[str] = "train-only"
+    inner: Defense
+
+    @property
+    def kind(self) -> type[Defense]:
+        return self.inner.kind
+
+    def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
+        return self.inner.images(images, seed=seed, indices=indices)
+
+    def network(self, model: nn.Module, *, seed: int) -> nn.Module:
+        return self.inner.network(model, seed=seed)
+
+    def undone(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
+        return self.inner.undone(images, evidence, seed=seed)
+
+
+@dataclass(frozen=True)
+class TrainOnly(_Held):
     """Train with `inner`, but attack the gradient it has not touched.
 
     The public code of Gao et al. (2021) and of its replication compares with noise and pruning in this way. What `inner` does to
     images and to the network stays.
     """
-
-    name: ClassVar[str] = "train-only"
-    inner: Defense
 
     def __post_init__(self) -> None:
         if isinstance(self.inner, TrainOnly | Untouched | Chain | NoDefense):
@@ -34,16 +52,6 @@ class TrainOnly(Defense):
 
     def sampled(self, expected: float) -> Defense:
         return TrainOnly(self.inner.sampled(expected))
-
-    @property
-    def kind(self) -> type[Defense]:
-        return self.inner.kind
-
-    def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
-        return self.inner.images(images, seed=seed, indices=indices)
-
-    def network(self, model: nn.Module, *, seed: int) -> nn.Module:
-        return self.inner.network(model, seed=seed)
 
     def client(self, client: Client, *, seed: int) -> Client:
         return self.inner.client(client, seed=seed)
@@ -58,9 +66,6 @@ class TrainOnly(Defense):
     def answered(self, attack: Attack, evidence: Evidence) -> Attack:
         return Untouched(self.inner).answered(attack, evidence)
 
-    def undone(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
-        return self.inner.undone(images, evidence, seed=seed)
-
     def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
         return Untouched(self.inner).against(attacker, seed=seed, indices=indices)
 
@@ -70,27 +75,11 @@ class TrainOnly(Defense):
 
 
 @dataclass(frozen=True)
-class Untouched(Defense):
+class Untouched(_Held):
     """What `inner` does to images and to the network, but nothing of what it does to gradients."""
-
-    name: ClassVar[str] = "train-only"
-    inner: Defense
-
-    @property
-    def kind(self) -> type[Defense]:
-        return self.inner.kind
-
-    def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
-        return self.inner.images(images, seed=seed, indices=indices)
-
-    def network(self, model: nn.Module, *, seed: int) -> nn.Module:
-        return self.inner.network(model, seed=seed)
 
     def answered(self, attack: Attack, evidence: Evidence) -> Attack:
         return attack if self._acts_on_gradients else self.inner.answered(attack, evidence)
-
-    def undone(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
-        return self.inner.undone(images, evidence, seed=seed)
 
     def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
         return replace(self, inner=self.inner.against(attacker, seed=seed, indices=indices))
