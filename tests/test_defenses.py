@@ -56,6 +56,7 @@ EXAMPLES = [
     "clip:1",
     "precode",
     "precode:k=64,beta=0.01",
+    "precode:k=8,at=net.features.0+net.classify",
     "soteria",
     "soteria:ratio=0.25,at=net.classify",
     "dp-sgd:batch_norm=group",
@@ -236,7 +237,7 @@ def test_a_guess_is_no_longer_than_the_shared_gradient() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 7), st.floats(1e-4, 1))
 def test_the_penalty_is_the_kl_divergence(seed: int, images: int, k: int, beta: float) -> None:
-    layer = Bottleneck(3, k, beta, seed).sample
+    layer = Bottleneck(nn.Linear(3, 1), k, beta, seed).sample
     statistics = 3 * torch.randn(images, 2 * k, generator=generator(seed))
     mu, sigma = statistics[:, :k], F.softplus(statistics[:, k:])
     expected = kl_divergence(Normal(mu, sigma), Normal(0.0, 1.0)).sum(1).mean()
@@ -290,7 +291,7 @@ def test_a_lone_linear_layer_is_wrapped_too() -> None:
 
 
 def test_precode_by_hand() -> None:
-    bottleneck = Bottleneck(3, 2, 1e-3, 0)
+    bottleneck = Bottleneck(nn.Linear(3, 1), 2, 1e-3, 0)
     x, eps = torch.randn(4, 3, generator=generator(1)), torch.randn(4, 2, generator=generator(2))
     with drawing(bottleneck, tape(eps.flatten())):
         found = bottleneck(x)

@@ -116,9 +116,10 @@ def test_training_mode_is_kept_and_pieces_do_not_matter(fashion: Dataset, monkey
     assert all(module.training for module in model.modules())
 
 
-def test_what_a_layer_adds_to_the_loss_is_part_of_its_images_loss(fashion: Dataset) -> None:
-    model, batch = Precode(k=4, beta=0.5).network(network("lenet"), seed=0), batch_of(fashion, 3)
-    drawn = torch.randn(3, 4, generator=generator(1))
+@pytest.mark.parametrize(("at", "places"), [("net.classify", 1), ("net.features.4", 7 * 7)])
+def test_what_a_layer_adds_to_the_loss_is_part_of_its_images_loss(fashion: Dataset, at: str, places: int) -> None:
+    model, batch = Precode(4, 0.5, (at,)).network(network("lenet"), seed=0), batch_of(fashion, 3)
+    drawn = torch.randn(3, 4 * places, generator=generator(1))
     with drawing(model, tape(drawn.flatten())):
         found = DpSgd(0.0, 0.7).client(share, seed=0)(model, batch)
     with drawing(model, tape(drawn.flatten())):  # the loop takes the images one by one, and so their draws

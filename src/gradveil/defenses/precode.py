@@ -24,16 +24,20 @@ from gradveil.types import Gradients
 TRUSTED = 1e-2
 
 
-class Sample(Stochastic):
-    """Statistics (..., 2k), means and raw deviations, to mu + sigma eps with sigma = softplus(raw) and eps ~ N(0, 1).
+Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
-    Costs beta KL(N(mu, sigma) || N(0, 1)) = beta / 2 sum over k of (mu^2 + sigma^2 - 1 - 2 log sigma), averaged over the images.
-    The published code counts the same in bits, so that its beta is 0.69 of this one.
+
+class Sample(Stochastic):
+    """Statistics, along `axis` k means and k raw deviations, to mu + sigma eps with sigma = softplus(raw) and eps ~ N(0, 1).
+
+    Costs beta KL(N(mu, sigma) || N(0, 1)) = beta / 2 sum over k of (mu^2 + sigma^2 - 1 - 2 log sigma), averaged over the images
+    and over the places of a feature map. PRECODE's published code counts the same in bits, so that its beta is 0.69 of this one.
     """
 
-    def __init__(self, beta: float, seed: int) -> None:
+    def __init__(self, beta: float, seed: int, axis: int) -> None:
         super().__init__(seed)
         self.beta = beta
+        self.axis = axis
 
     def forward(self, statistics: Tensor) -> Tensor:
         mu, sigma = self.moments(statistics)
@@ -41,23 +45,37 @@ class Sample(Stochastic):
 
     def penalty(self, x: Tensor) -> Tensor:
         mu, sigma = self.moments(x)
-        divergence = (mu.square() + sigma.square() - 1 - 2 * sigma.log()).sum(-1) / 2
+        divergence = (mu.square() + sigma.square() - 1 - 2 * sigma.log()).sum(self.axis) / 2
         return self.beta * divergence.mean()
 
     def moments(self, statistics: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of every bottleneck value, (..., k) each."""
-        mu, raw = statistics.chunk(2, -1)
+        """Mean and deviation of every bottleneck value, k each along the axis."""
+        mu, raw = statistics.chunk(2, self.axis)
         return mu, F.softplus(raw)
 
 
 class Bottleneck(nn.Module):
-    """features -> statistics of k values -> a sample of them -> features; in training and in evaluation it samples alike."""
+    """What goes into `layer` -> statistics of k values -> a sample of them -> the same shape again; it always samples.
 
-    def __init__(self, features: int, k: int, beta: float, seed: int) -> None:
+    In front of a fully connected layer its own two are fully connected (PRECODE); in front of a convolution they are
+    convolutions over 3 pixels and over 1, without bias, and k counts channels (CVB, Scheliga et al., 2023).
+    """
+
+    def __init__(self, layer: Layer, k: int, beta: float, seed: int) -> None:
         super().__init__()
-        self.encoder = _linear(features, 2 * k, generator(seed, "encoder"))
-        self.sample = Sample(beta, derive_seed(seed, "sample"))
-        self.decoder = _linear(k, features, generator(seed, "decoder"))
+        if isinstance(layer, nn.Linear):
+            self.encoder: Layer = nn.Linear(layer.in_features, 2 * k, device="meta")
+            self.decoder: Layer = nn.Linear(k, layer.in_features, device="meta")
+            axis = -1
+        else:
+            pixels = layer.weight.dim() - 2
+            convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[pixels - 1]
+            self.encoder = convolution(layer.in_channels, 2 * k, 3, padding=1, bias=False, device="meta")
+            self.decoder = convolution(k, layer.in_channels, 1, bias=False, device="meta")
+            axis = -1 - pixels
+        self.sample = Sample(beta, derive_seed(seed, "sample"), axis)
+        _draw_weights(self.encoder, generator(seed, "encoder"))
+        _draw_weights(self.decoder, generator(seed, "decoder"))
 
     def forward(self, x: Tensor) -> Tensor:
         decoded: Tensor = self.decoder(self.sample(self.encoder(x)))
@@ -66,10 +84,10 @@ class Bottleneck(nn.Module):
 
 @dataclass(frozen=True)
 class Precode(Defense):
-    """Put a variational bottleneck of size `k` in front of fully connected layers, with `beta` x KL on the loss.
+    """Put a variational bottleneck of size `k` in front of layers, with `beta` x KL on the loss.
 
-    `at` names these layers; without it is the last one. A layer called `classify` becomes `classify.precode` and
-    `classify.layer`. The model that is given is left as it is.
+    `at` names these layers, fully connected or convolutions; without it is the last fully connected one. A layer called
+    `classify` becomes `classify.precode` and `classify.layer`. The model that is given is left as it is.
     """
 
     name: ClassVar[str] = "precode"
@@ -89,8 +107,8 @@ class Precode(Defense):
         defended = copy.deepcopy(model)
         for position in self._positions(model):
             layer = defended.get_submodule(position)
-            assert isinstance(layer, nn.Linear)
-            bottleneck = Bottleneck(layer.in_features, self.k, self.beta, derive_seed(seed, "precode", position))
+            assert isinstance(layer, Layer)
+            bottleneck = Bottleneck(layer, self.k, self.beta, derive_seed(seed, "precode", position))
             bottleneck.to(layer.weight).train(layer.training)
             guarded = nn.Sequential(OrderedDict(precode=bottleneck, layer=layer)).train(layer.training)
             parent, _, child = position.rpartition(".")
@@ -100,13 +118,20 @@ class Precode(Defense):
         return defended
 
     def _positions(self, model: nn.Module) -> tuple[str, ...]:
-        layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-        if not layers:
-            raise GradveilError("PRECODE goes in front of a fully connected layer, and the model has none")
+        named = dict(model.named_modules())
+        if not self.at:
+            last = [name for name, module in named.items() if isinstance(module, nn.Linear)][-1:]
+            if not last:
+                raise GradveilError(
+                    "PRECODE goes in front of the last fully connected layer, and the model has none: "
+                    "name a convolution, such as at=features.0"
+                )
+            return tuple(last)
+        layers = [name for name, module in named.items() if isinstance(module, Layer)]
         for position in self.at:
             if position not in layers:
-                raise unknown(position, layers, "fully connected layer")
-        return self.at or (layers[-1],)
+                raise unknown(position, layers, "fully connected layer or convolution")
+        return self.at
 
     def answered(self, attack: Attack, evidence: Evidence) -> Attack:
         if isinstance(attack, ClosedForm):
@@ -122,7 +147,7 @@ class Precode(Defense):
         return (
             "reads the image off where the network begins with a fully connected layer; elsewhere reads the bottleneck's "
             "sample off the gradient of a single image and compares the layers in front of the bottleneck only; searches for "
-            "the sample together with the images of a batch"
+            "the sample together with the images of a batch, and where the bottleneck stands before a convolution"
         )
 
 
@@ -186,11 +211,10 @@ def _unexplained(weight: Tensor, factor: Tensor, row: Tensor) -> float:
     return float((weight - torch.outer(factor, row)).norm() / weight.norm().clamp_min(1e-30))
 
 
-def _linear(inputs: int, outputs: int, chance: torch.Generator) -> nn.Linear:
-    """As torch draws a fully connected layer, from a generator instead of the global stream."""
-    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
-    bound = 1 / math.sqrt(inputs)
+def _draw_weights(layer: Layer, chance: torch.Generator) -> None:
+    """As torch draws the weights of a new layer, from a generator instead of the global stream."""
+    layer.to_empty(device="cpu")
+    bound = 1 / math.sqrt(layer.weight[0].numel())
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.uniform_(-bound, bound, generator=chance)
-    return layer
