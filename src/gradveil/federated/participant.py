@@ -96,7 +96,7 @@ class Participant:
         # Walking through all modules takes a noticeable part of a small step: no more often than needed.
         modes = [] if network.training else [(module, module.training) for module in network.modules()]
         buffers = dict(network.named_buffers())
-        before = {name: buffer.clone() for name, buffer in buffers.items()}
+        before = [buffer.clone() for buffer in buffers.values()]
         if modes:
             network.train()
         draws = normal(generator(self.plan.seed, "draws", number, self.number))
@@ -107,8 +107,8 @@ class Participant:
                 yield buffers
         finally:
             with torch.no_grad():
-                for name, buffer in buffers.items():
-                    buffer.copy_(before[name])
+                if before:
+                    torch._foreach_copy_(list(buffers.values()), before)
             for module, mode in modes:
                 module.training = mode
 

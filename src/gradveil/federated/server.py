@@ -61,16 +61,12 @@ class Server:
 
 def mean_of(tensors: list[Gradients], weights: list[int]) -> Gradients:
     """The weighted mean, name by name; of whole numbers (batch norm counts batches) the first."""
-    total = sum(weights)
-    mean: Gradients = {}
-    for name, first in tensors[0].items():
-        if not first.is_floating_point():
-            mean[name] = first
-            continue
-        summed = torch.zeros_like(first)
-        for one, weight in zip(tensors, weights, strict=True):
-            summed.add_(one[name], alpha=weight / total)
-        mean[name] = summed
+    mean = {name: torch.zeros_like(one) if one.is_floating_point() else one for name, one in tensors[0].items()}
+    names = [name for name, one in mean.items() if one.is_floating_point()]
+    sums = [mean[name] for name in names]
+    for one, weight in zip(tensors, weights, strict=True) if names else ():
+        # All parameters in one call: one by one, ten participants' calls take a noticeable part of a small network's round.
+        torch._foreach_add_(sums, [one[name] for name in names], alpha=weight / sum(weights))
     return mean
 
 

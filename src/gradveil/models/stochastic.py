@@ -50,7 +50,7 @@ def stochastic(model: nn.Module) -> dict[str, Stochastic]:
 @contextmanager
 def drawing(model: nn.Module, source: Source) -> Iterator[None]:
     """The model's layers draw from `source`, in the order of the passes; afterwards from where they did before."""
-    layers = list(stochastic(model).values())
+    layers = [module for module in model.modules() if isinstance(module, Stochastic)]
     before = [layer.source for layer in layers]
     for layer in layers:
         layer.source = source
