@@ -571,9 +571,10 @@ def test_foreign_recordings_are_refused(fashion: Dataset, tmp_path: Path) -> Non
     path = recorded(SMALL, 0, network, updates, [0]).write(tmp_path)
     whole = path.read_bytes()
     assert read_recording(path).plan == SMALL
-    for damaged in (b"", whole[:-9], whole.replace(b"gradveil-recording-1", b"gradveil-recording-2")):
+    other = whole.replace(b"gradveil-recording-1", b"gradveil-recording-2")
+    for damaged, reason in ((b"", "not a readable"), (whole[:-9], "not a readable"), (other, "so it is no recording")):
         path.write_bytes(damaged)
-        with pytest.raises(GradveilError, match="not a readable recording"):
+        with pytest.raises(GradveilError, match=reason):
             read_recording(path)
     for wrong in (replace(SMALL, model="mlp-8"), replace(SMALL, model="convnet-4")):
         other = Recording(wrong, 0, (0,), updates[0].gradients, network.state_dict())

@@ -81,13 +81,13 @@ def test_files_that_are_no_gradients(saved: tuple[nn.Module, Path, Batch], tmp_p
             invert(model, tmp_path / name, image_shape=SHAPE)
 
 
-def test_a_file_of_two_gigabytes_is_refused_unread(tmp_path: Path) -> None:
-    header = json.dumps({"w": {"dtype": "F32", "shape": [2**29], "data_offsets": [0, 2**31]}}).encode()
+def test_a_file_of_four_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2**30], "data_offsets": [0, 2**32]}}).encode()
     path = tmp_path / "large.safetensors"
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
-        file.truncate(2**31 + 8 + len(header))  # sparse: takes no space
-    with pytest.raises(GradveilError, match=r"2\.0 GiB, less than 2 GiB would do"):
+        file.truncate(2**32 + 8 + len(header))  # sparse: takes no space
+    with pytest.raises(GradveilError, match=r"4\.0 GiB, at most 4 GiB would do"):
         read_gradients(path)
 
 

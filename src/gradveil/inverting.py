@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence, Reconstruction, attack_named
@@ -12,9 +11,8 @@ from gradveil.attacks.loop import OnIteration
 from gradveil.client import Client, share, trainable
 from gradveil.errors import GradveilError
 from gradveil.models import ImageShape
+from gradveil.tensors import read_tensors
 from gradveil.types import Gradients, ImageSet
-
-LARGEST_FILE = 2**31 - 1
 
 
 def invert(
@@ -66,16 +64,8 @@ def _checked_labels(labels: Tensor | Sequence[int]) -> Tensor:
 
 
 def read_gradients(path: Path) -> Gradients:
-    """The tensors of a safetensors file of less than 2 GB; the file may come from anyone."""
-    if not path.is_file():
-        raise GradveilError(f"{path}: no such gradient file; a safetensors file would do")
-    if path.stat().st_size > LARGEST_FILE:
-        raise GradveilError(f"{path}: {path.stat().st_size / 2**30:.1f} GiB, less than 2 GiB would do")
-    try:
-        with safe_open(path, framework="pt") as file:
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise GradveilError(f"{path}: not a readable safetensors file ({error})") from error
+    """The tensors of a safetensors file; it may come from anyone."""
+    found = read_tensors(path, "gradient file; a safetensors file would do")
     for name, tensor in found.items():
         if not tensor.is_floating_point():
             raise GradveilError(f"{path}: {name!r} holds {tensor.dtype}, floating point numbers would do")

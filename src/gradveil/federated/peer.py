@@ -10,7 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from gradveil.errors import GradveilError
@@ -18,7 +17,7 @@ from gradveil.federated.group import Group
 from gradveil.federated.mixing import approach, drawn_together, mixed, part_of
 from gradveil.federated.participant import Update, network_of, participants_of
 from gradveil.federated.recordings import Recording
-from gradveil.federated.rounds import Row, card_of, looks_of, write_checkpoint, write_history
+from gradveil.federated.rounds import Row, card_of, looks_of, read_checkpoint, write_checkpoint, write_history
 from gradveil.federated.server import Server, accuracy_of
 from gradveil.federated.standings import Standing, write_standings
 from gradveil.federated.terms import Terms
@@ -214,12 +213,11 @@ class Peer:
 
     def _load(self, path: Path) -> None:
         try:
-            with safe_open(path, framework="pt") as file:
-                facts = json.loads((file.metadata() or {})["gradveil-round"])
-                self.server.load({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            state, facts = read_checkpoint(path)
+            self.server.load(state)
             self.history = [Row(**row) for row in facts["history"]]
             self.log = [str(line) for line in facts["log"]]
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        except (GradveilError, ValueError, KeyError, TypeError) as error:
             raise GradveilError(f"{path}: damaged ({error}); remove it to go on from an earlier round") from error
 
     def _say_who_is_missing(self, number: int, present: set[int]) -> None:

@@ -1,23 +1,20 @@
 """What a curious server wrote down: updates in the rounds it chose, with the weights they were computed from."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
 from gradveil.federated.participant import Update
 from gradveil.federated.plan import Plan
 from gradveil.federated.server import mean_of
-from gradveil.files import writing
+from gradveil.tensors import read_facts, read_tensors, write_tensors
 from gradveil.types import Gradients
 
 FORMAT = "gradveil-recording-1"
-LARGEST_FILE = 4 * 2**30
+WANTED = "recording; gradveil federate --curious makes them"
 
 
 @dataclass(frozen=True)
@@ -43,11 +40,9 @@ class Recording:
         """Put it into `folder`, whole or not at all."""
         tensors = {f"update/{name}": tensor for name, tensor in self.update.items()}
         tensors |= {f"state/{name}": tensor for name, tensor in self.state.items()}
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         facts = {"plan": self.plan.to_json(), "round": self.round, "participants": self.participants}
         path = folder / self.name
-        with writing(path) as temporary:
-            temporary.write_bytes(save(plain, metadata={FORMAT: json.dumps(facts, sort_keys=True)}))
+        write_tensors(path, tensors, FORMAT, facts)
         return path
 
 
@@ -63,21 +58,15 @@ def recorded(
 
 def read_recording(path: Path) -> Recording:
     """A recording from a file that may come from anyone."""
-    if not path.is_file():
-        raise GradveilError(f"{path}: no such recording")
-    if path.stat().st_size > LARGEST_FILE:
-        raise GradveilError(f"{path}: {path.stat().st_size / 2**30:.1f} GiB, a recording has at most 4")
+    facts, tensors = read_facts(path, WANTED, FORMAT), read_tensors(path, WANTED)
     try:
-        with safe_open(path, framework="pt") as file:
-            facts = json.loads((file.metadata() or {})[FORMAT])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         plan = Plan.from_json(facts["plan"])
         number, participants = facts["round"], tuple(facts["participants"])
         if type(number) is not int or not 0 <= number < plan.rounds:
             raise ValueError(f"round {number!r}, the plan has {plan.rounds}")
         if not participants or not all(type(one) is int and 0 <= one < plan.participants for one in participants):
             raise ValueError(f"participants {participants!r}, the plan has {plan.participants}")
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, GradveilError) as error:
+    except (ValueError, KeyError, TypeError, GradveilError) as error:
         raise GradveilError(f"{path}: not a readable recording ({error})") from error
     parts = {
         part: {name.removeprefix(f"{part}/"): one for name, one in tensors.items() if name.startswith(f"{part}/")}

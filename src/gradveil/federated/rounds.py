@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import nn
+from torch import Tensor, nn
 
 from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
@@ -23,6 +22,7 @@ from gradveil.federated.server import Server, accuracy_of
 from gradveil.files import write_json, write_text, writing
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Progress, silent
+from gradveil.tensors import read_facts, read_tensors, write_tensors
 from gradveil.types import Dataset
 from gradveil.version import __version__
 
@@ -32,6 +32,7 @@ Gather = Callable[[int, Sequence[int], nn.Module], Mapping[int, Update]]
 logger = logging.getLogger(__name__)
 
 SETTINGS, CHECKPOINT, LOG = "settings.json", "checkpoint.safetensors", "log.txt"
+CHECKPOINT_FORMAT = "gradveil-round"
 # Seconds of work that a kill may cost.
 CHECKPOINT_SECONDS = 10.0
 
@@ -196,16 +197,15 @@ class Training:
 
     def _resume(self) -> None:
         try:
-            with safe_open(self.checkpoint, framework="pt") as file:
-                facts = json.loads((file.metadata() or {})["gradveil-round"])
-                self.server.load({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            state, facts = read_checkpoint(self.checkpoint)
+            self.server.load(state)
             if facts["plan"] != self.plan.to_json():
                 raise ValueError("it is of another plan")
             self.round = int(facts["round"])
             self.history = [Row(**row) for row in facts["history"]]
             self.missing = {int(number): tuple(absent) for number, absent in facts["missing"].items()}
             self.log = [str(line) for line in facts["log"]]
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        except (GradveilError, ValueError, KeyError, TypeError) as error:
             raise GradveilError(f"{self.checkpoint}: damaged ({error}); remove it to train from the start") from error
 
     def _say(self, text: str) -> None:
@@ -247,9 +247,12 @@ def write_history(folder: Path, history: Sequence[Row]) -> None:
 
 def write_checkpoint(path: Path, server: Server, facts: Mapping[str, object]) -> None:
     """Weights and momentum of `server`, and what else resuming needs, in one file."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in server.state().items()}
-    with writing(path) as temporary:
-        temporary.write_bytes(save(tensors, metadata={"gradveil-round": json.dumps(facts, sort_keys=True)}))
+    write_tensors(path, server.state(), CHECKPOINT_FORMAT, facts)
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The server's state and the facts that `write_checkpoint` was given."""
+    return read_tensors(path, "checkpoint"), read_facts(path, "checkpoint", CHECKPOINT_FORMAT)
 
 
 def claim(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str | None = None) -> None:

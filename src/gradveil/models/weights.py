@@ -1,23 +1,20 @@
 """Model weights in safetensors files that say what they are."""
 
-import json
 import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import nn
 
 from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
-from gradveil.files import writing
 from gradveil.models import build
+from gradveil.tensors import opened, read_facts, write_tensors
 from gradveil.transforms.library import short
 
 FORMAT = "gradveil-weights-2"
-LARGEST_FILE = 4 * 2**30
+WANTED = "weights file; gradveil train makes one"
 
 
 @dataclass(frozen=True)
@@ -37,25 +34,13 @@ class ModelCard:
 
 def save_weights(path: Path, model: nn.Module, card: ModelCard) -> None:
     """Write the model's parameters and buffers with its card; the file appears whole or not at all."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    # One entry only: safetensors writes several in random order, and equal weights should be equal files.
-    metadata = {FORMAT: json.dumps(asdict(card), sort_keys=True)}
-    with writing(path) as temporary:
-        temporary.write_bytes(save(tensors, metadata=metadata))
+    write_tensors(path, model.state_dict(), FORMAT, asdict(card))
 
 
 def read_card(path: Path) -> ModelCard:
     """The card of a weights file, checked field by field: the file may come from anyone."""
-    _check_file(path)
+    raw = read_facts(path, WANTED, FORMAT)
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise GradveilError(f"{path}: not a readable safetensors file ({error})") from error
-    if FORMAT not in metadata:
-        raise GradveilError(f"{path}: has no card of format {FORMAT}; files written by gradveil train have one")
-    try:
-        raw = json.loads(metadata[FORMAT])
         if set(raw) != {field.name for field in fields(ModelCard)}:
             raise ValueError("fields differ")
         channels, height, width = (int(side) for side in raw["image_shape"])
@@ -106,35 +91,22 @@ def fits(network: nn.Module, other: nn.Module) -> bool:
 
 def load_state(network: nn.Module, path: Path) -> None:
     """Fill `network` with the tensors of any safetensors file whose names and shapes fit."""
-    _check_file(path)
     expected = network.state_dict()
     state: dict[str, torch.Tensor] = {}
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = set(file.keys())
-            if names != set(expected):
-                odd = sorted(names ^ set(expected))[0]
-                where = "missing from" if odd in expected else "not expected in"
-                raise GradveilError(f"{path}: does not fit the model: {odd!r} is {where} the file")
-            for name, tensor in expected.items():
-                shape = tuple(file.get_slice(name).get_shape())
-                if shape != tuple(tensor.shape):
-                    raise GradveilError(
-                        f"{path}: does not fit the model: {name!r} is {shape}, expected {tuple(tensor.shape)}"
-                    )
-                state[name] = file.get_tensor(name)
-    except (SafetensorError, OSError) as error:
-        raise GradveilError(f"{path}: not a readable safetensors file ({error})") from error
+    with opened(path, WANTED) as file:
+        names = set(file.keys())
+        if names != set(expected):
+            odd = sorted(names ^ set(expected))[0]
+            where = "missing from" if odd in expected else "not expected in"
+            raise GradveilError(f"{path}: does not fit the model: {odd!r} is {where} the file")
+        for name, tensor in expected.items():
+            shape = tuple(file.get_slice(name).get_shape())
+            if shape != tuple(tensor.shape):
+                raise GradveilError(
+                    f"{path}: does not fit the model: {name!r} is {shape}, expected {tuple(tensor.shape)}"
+                )
+            state[name] = file.get_tensor(name)
     for name, tensor in state.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise GradveilError(f"{path}: {name!r} holds NaN or infinite values; finite weights would do")
     network.load_state_dict(state)
-
-
-def _check_file(path: Path) -> None:
-    if not path.is_file():
-        raise GradveilError(f"{path}: no such weights file; gradveil train makes one")
-    if path.stat().st_size > LARGEST_FILE:
-        raise GradveilError(
-            f"{path}: {path.stat().st_size / 2**30:.1f} GiB, at most {LARGEST_FILE // 2**30} GiB would do"
-        )
