@@ -23,12 +23,13 @@ from gradveil.federated import Plan, Server, Update, federate, network_of, parti
 from gradveil.federated import rounds as rounds_module
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious import attack_recording, check_curious, spelled_client
+from gradveil.federated.history import Row, read_history
 from gradveil.federated.partitions import partitioned
 from gradveil.federated.privacy import epsilon_of
 from gradveil.federated.recordings import Recording, read_recording, recorded, recordings_in
-from gradveil.federated.rounds import Row, in_process
+from gradveil.federated.rounds import in_process
 from gradveil.federated.server import accuracy_of, mean_of
-from gradveil.federated.summary import Leak, leaks_of, read_history
+from gradveil.federated.summary import Leak, leaks_of
 from gradveil.federated.watch import attack_all, read_how, write_how
 from gradveil.plots import plot_rounds
 from gradveil.scenario import Scenario

@@ -1,7 +1,7 @@
 """Dataclasses from JSON that may come from anyone: every field is there, nothing else is, and all of them fit their types."""
 
 import json
-import math
+import sys
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -39,7 +39,8 @@ def _fitting(name: str, value: object, hint: Any) -> object:
     if origin is None and isinstance(hint, type):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if hint is float:
-            if number and math.isfinite(float(value)):  # type: ignore[arg-type]
+            # A whole number in JSON may be too large for a float.
+            if number and abs(value) <= sys.float_info.max:  # type: ignore[arg-type]
                 return float(value)  # type: ignore[arg-type]
         elif isinstance(value, hint) and (hint is not int or number):
             return value

@@ -1,6 +1,7 @@
-"""Look things up by name and say what would do when a name is unknown."""
+"""Look things up by name, say what would do when a name is unknown, and make file names of names."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -22,3 +23,8 @@ def unknown(name: str, known: Iterable[str], kind: str, more: str = "") -> Gradv
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ";"
     return GradveilError(f"unknown {kind} {name!r}{hint} known: {', '.join(names)}{more}")
+
+
+def slug(*parts: str) -> str:
+    """The parts as one file name: letters, digits and little else."""
+    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", "-".join(part for part in parts if part))

@@ -54,5 +54,10 @@ def read_facts(path: Path, wanted: str, format: str) -> dict[str, Any]:
         raise GradveilError(f"{path}: has no card of format {format}, so it is no {wanted}")
     try:
         return dict(json.loads(metadata[format]))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise GradveilError(f"{path}: its card is damaged ({error})") from error
+
+
+def part_of(tensors: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Those that are called `part/...`, without that."""
+    return {name.removeprefix(f"{part}/"): one for name, one in tensors.items() if name.startswith(f"{part}/")}

@@ -81,6 +81,10 @@ def main() -> None:
         sys.exit(2)
     except click.ClickException as error:
         _fail(error.format_message())
+    except OSError as error:
+        if error.filename is None:
+            raise
+        _fail(f"{error.filename}: {error.strerror}")
     except (click.exceptions.Abort, KeyboardInterrupt):
         _fail("stopped; run the same command again to go on", code=130)
     else:

@@ -8,7 +8,7 @@ import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import ModelOption, WeightsOption, open_network
-from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
+from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say, table
 
 if TYPE_CHECKING:
     from gradveil.records import Record
@@ -80,7 +80,6 @@ def attack(
     from dataclasses import asdict, replace
 
     from gradveil import datasets
-    from gradveil.cli.score import check_folder
     from gradveil.defenses import defense_named
     from gradveil.errors import GradveilError
     from gradveil.leakage import check, measure
@@ -156,11 +155,11 @@ def show(title: str, records: "list[Record]") -> None:
 
 def write_grids(records: "list[Record]", folder: Path) -> list[Path]:
     """A picture per setting: private, shared and rebuilt images."""
+    from gradveil.names import slug
     from gradveil.report import grouped, write_grid
 
     return [
-        write_grid(group, folder / re.sub(r"[^A-Za-z0-9.+_-]+", "_", f"{group.model}-{group.stage}-{group.attack}.png"))
-        for group in grouped(records)
+        write_grid(group, folder / slug(group.model, group.stage, f"{group.attack}.png")) for group in grouped(records)
     ]
 
 

@@ -9,7 +9,7 @@ import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import DEFAULT_MODEL
-from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
+from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say, table
 from gradveil.cli.report import FormatOption
 
 if TYPE_CHECKING:
@@ -66,7 +66,6 @@ def audit(
     from gradveil.audit.perception import lpips_metric
     from gradveil.audit.plan import TRAINED, AuditPlan, parse_defenses
     from gradveil.cli.report import parse_formats, write_formats
-    from gradveil.cli.score import check_folder
     from gradveil.progress import bar
     from gradveil.report import RunNotes, Study, read_run
 

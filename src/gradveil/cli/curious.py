@@ -10,10 +10,10 @@ from gradveil.cli.data import DataDirOption
 from gradveil.cli.output import JsonOption, emit, say, table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from gradveil.federated.history import Row
     from gradveil.federated.plan import Plan
-    from gradveil.federated.rounds import Row
     from gradveil.federated.summary import Leak
     from gradveil.federated.watch import Load
     from gradveil.scenario import Scenario
@@ -53,8 +53,8 @@ def curious(
         gradveil curious runs/federate/mine --attack inverting-gradients --attacker adaptive
     """
     from gradveil.errors import GradveilError
+    from gradveil.federated.history import read_history
     from gradveil.federated.recordings import read_recording, recordings_in
-    from gradveil.federated.summary import read_history
     from gradveil.federated.watch import follow as following
     from gradveil.federated.watch import read_how
     from gradveil.parallel import one_thread
@@ -75,7 +75,7 @@ def curious(
         raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")
     plan = read_recording(found[0]).plan
     leaks = attack_recorded(folder, how, load)
-    report_run(folder, plan, read_history(folder), leaks, json=json)
+    report_run(folder, plan, read_history(folder), leaks, load, json=json)
 
 
 def scenario(
@@ -120,27 +120,38 @@ def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]"
     return leaks
 
 
+def _proved(plan: "Plan", load: "Load") -> "dict[str, float]":
+    """Epsilon and delta, where the defense proves some."""
+    from gradveil.federated.participant import participants_of
+    from gradveil.federated.privacy import delta_of, epsilon_of
+
+    delta = delta_of(plan)
+    epsilon = None if delta is None else epsilon_of(plan, participants_of(plan, load(plan).train))
+    return {} if epsilon is None or delta is None else {"epsilon": epsilon, "delta": delta}
+
+
 def report_run(
     folder: Path,
     plan: "Plan",
     history: "Sequence[Row]",
     leaks: "Sequence[Leak]",
+    load: "Load",
     *,
     json: bool,
-    proven: "Mapping[str, float] | None" = None,
 ) -> None:
-    """Accuracy and leakage per round as a table (or JSON), a CSV file and a plot."""
+    """Accuracy and leakage per round as a table (or JSON), a CSV file and a plot; what the defense proves."""
     from dataclasses import asdict
 
     from gradveil.federated.summary import write_leaks
     from gradveil.plots import plot_rounds
 
     plot = folder / "rounds.png"
-    plot_rounds(
-        plot, f"{plan.model} on {plan.dataset}, {plan.participants} participants, {plan.defense}", history, leaks
-    )
+    if history or leaks:
+        title = f"{plan.model} on {plan.dataset}, {plan.participants} participants, {plan.defense}"
+        plot_rounds(plot, title, history, leaks)
     if leaks:
         write_leaks(folder / "leakage.csv", leaks)
+    proved = _proved(plan, load)
     if json:
         emit(
             {
@@ -148,7 +159,7 @@ def report_run(
                 "plan": asdict(plan),
                 "history": [asdict(row) | {"accuracy_se": row.accuracy_se} for row in history],
                 "leakage": [asdict(leak) for leak in leaks],
-                "proven": dict(proven or {}),
+                "proven": proved,
             }
         )
         return
@@ -176,9 +187,9 @@ def report_run(
             f"test accuracy after {last.round} rounds: {accuracies[last.round]} (n={last.test_images} images, 1 seed); "
             f"plot: {plot}"
         )
-    if proven:
+    if proved:
         say(
-            f"proven per image of every participant: ({proven['epsilon']:.3g}, {proven['delta']:g})-DP, by Opacus' accountant"
+            f"proven per image of every participant: ({proved['epsilon']:.3g}, {proved['delta']:g})-DP, by Opacus' accountant"
         )
     if leaks:
         say(f"gradveil report {folder} makes a page of the pictures")

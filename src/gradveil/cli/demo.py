@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gradveil.cli.audit import show
-from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say
+from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say
 
 
 def demo(
@@ -25,6 +25,7 @@ def demo(
     from gradveil.progress import bar
     from gradveil.report import Study, read_run
 
+    check_folder(out)
     result = run_demo(out, seed=seed, workers=workers, progress=bar, say=say)
     study = Study(read_run(out))
     if json:

@@ -11,8 +11,8 @@ from gradveil.cli.output import say
 
 if TYPE_CHECKING:
     from gradveil.federated.curiosity import Curiosity
+    from gradveil.federated.history import Row
     from gradveil.federated.plan import Plan
-    from gradveil.federated.rounds import Row
 
 ENGINES = ("embedded", "flower", "gloo")
 
@@ -115,7 +115,7 @@ def trainer(
     from gradveil.federated.flower_deployment import SuperLink, deploy
     from gradveil.federated.flower_run import FlowerRun
     from gradveil.federated.flower_simulation import simulate
-    from gradveil.federated.summary import read_history
+    from gradveil.federated.history import read_history
 
     # On another machine a relative folder would be anywhere.
     run = FlowerRun(
@@ -129,7 +129,7 @@ def trainer(
         deploy(run.watched(curiosity), link, folder / "flower-app", line=say)
         if not (folder / "history.csv").is_file():
             say(f"the results are in {run.folder} on the machine of the SuperLink")
-            raise typer.Exit
+            return ()
         return read_history(folder)
 
     return Engine(deployed)

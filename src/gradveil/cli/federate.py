@@ -28,12 +28,11 @@ from gradveil.cli.engines import (
     TopologyOption,
     trainer,
 )
-from gradveil.cli.output import JsonOption, SeedOption, WorkersOption
+from gradveil.cli.output import JsonOption, SeedOption, WorkersOption, check_folder
 from gradveil.cli.train import ModelOption
 
 if TYPE_CHECKING:
-    from gradveil.federated.plan import Plan
-    from gradveil.federated.watch import Load
+    from gradveil.federated.summary import Leak
 
 
 def federate(
@@ -97,14 +96,14 @@ def federate(
         gradveil federate --engine flower --superlink fl.example.org:8000 --root-certificates ca.pem --participants 3
         gradveil federate --engine gloo --topology ring --curious fast --curious-participant 2
     """
-    from gradveil.cli.score import check_folder
     from gradveil.client import FedAvg, client_named
     from gradveil.defenses import defense_named
+    from gradveil.errors import GradveilError
     from gradveil.federated.curiosity import Curiosity
     from gradveil.federated.curious import check_curious
+    from gradveil.federated.folder import claimed
     from gradveil.federated.plan import Plan
-    from gradveil.federated.rounds import claim
-    from gradveil.progress import bar
+    from gradveil.names import slug
     from gradveil.scenario import Scenario
 
     local = client_named(client)
@@ -128,13 +127,28 @@ def federate(
     )
     own = loader(data_dir, model=model, dataset=dataset)
     curiosity, how = None, None
-    if curious is not None:
+    if curious is None:
+        asked = {
+            "--curious-rounds": curious_rounds != "0",
+            "--curious-participant": curious_participant != 0,
+            "--sums": sums != "1",
+            "--victims": victims != 1,
+            "--later": later,
+            "--attacker": attacker is not None,
+            "--iterations": iterations is not None,
+            "--labels": labels is not None,
+        }
+        if any(asked.values()):
+            option = next(name for name, given in asked.items() if given)
+            raise GradveilError(f"{option} is about a curious server's attack: --curious NAME is missing")
+    else:
         looked_at = parse_numbers(curious_rounds, "rounds")
         curiosity = Curiosity(looked_at, curious_participant, parse_numbers(sums, "sums"), victims)
         curiosity.check(participants=participants, per_round=per_round or participants, rounds=rounds)
         how = scenario(Scenario("", "", "", "none", curious, None, seed), None, iterations, labels, attacker)
         check_curious(plan, curiosity, how, own(plan))
-    folder = out or Path("runs/federate") / _folder_name(plan)
+    size = f"{plan.participants}x{plan.rounds}"
+    folder = out or Path("runs/federate") / slug(plan.dataset, plan.model, size, plan.defense, f"seed{plan.seed}")
     check_folder(folder)
     run = trainer(
         engine,
@@ -151,36 +165,23 @@ def federate(
         rank=rank,
         rendezvous=rendezvous,
     )
+    leaks: list[Leak] = []
     if how is None or curiosity is None:
         history = run(None)
     else:
-        from gradveil.federated.recordings import recordings_in
         from gradveil.federated.watch import watching, write_how
 
-        claim(folder, plan, curiosity, run.topology)
-        write_how(folder, how)
-        if later:
-            history = run(curiosity)
-        else:
-            with watching(folder, plan, data_dir=data_dir) as watcher:
+        with claimed(folder, plan, curiosity, run.topology):
+            write_how(folder, how)
+            if later:
                 history = run(curiosity)
-                total = len(recordings_in(folder))
-                with bar(f"attacking what was recorded with {curious}", total, "steps") as advance:
-                    watcher.finish(advance)
-    leaks = [] if how is None or later else attack_recorded(folder, how, own)
-    if not history and not leaks:
+            else:
+                with watching(folder, plan, data_dir=data_dir):
+                    history = run(curiosity)
+                    leaks = attack_recorded(folder, how, own)
+    if not history and not leaks and not json:
         return  # one participant of many: others have the results
-    report_run(folder, plan, history, leaks, json=json, proven=proven(plan, own))
-
-
-def proven(plan: "Plan", load: "Load") -> "dict[str, float]":
-    """Epsilon and delta, where the defense proves some."""
-    from gradveil.federated.participant import participants_of
-    from gradveil.federated.privacy import delta_of, epsilon_of
-
-    delta = delta_of(plan)
-    epsilon = None if delta is None else epsilon_of(plan, participants_of(plan, load(plan).train))
-    return {} if epsilon is None or delta is None else {"epsilon": epsilon, "delta": delta}
+    report_run(folder, plan, history, leaks, own, json=json)
 
 
 def parse_batch(text: str) -> int | None:
@@ -201,8 +202,3 @@ def parse_numbers(text: str, what: str) -> tuple[int, ...]:
     if re.fullmatch(r"\d{1,7}(,\d{1,7})*", text) is None:
         raise GradveilError(f"{what} {text!r}: numbers such as 0,1,5 would do")
     return tuple(sorted({int(part) for part in text.split(",")}))
-
-
-def _folder_name(plan: "Plan") -> str:
-    parts = (plan.dataset, plan.model, f"{plan.participants}x{plan.rounds}", plan.defense, f"seed{plan.seed}")
-    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", "-".join(parts))

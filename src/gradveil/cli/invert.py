@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gradveil.cli.network import DEFAULT_MODEL
-from gradveil.cli.output import JsonOption, SeedOption, emit, say
+from gradveil.cli.output import JsonOption, SeedOption, check_folder, emit, say
 
 
 def invert(
@@ -40,7 +40,6 @@ def invert(
     """
     from gradveil.animation import animated
     from gradveil.attacks import attack_named
-    from gradveil.cli.score import check_folder
     from gradveil.client import client_named
     from gradveil.files import writing
     from gradveil.inverting import invert as run

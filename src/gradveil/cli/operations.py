@@ -7,12 +7,11 @@ import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.network import ModelOption, WeightsOption
-from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, emit, say, table
+from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say, table
 from gradveil.cli.score import (
     DefinitionOption,
     ImagesOption,
     ScoreOption,
-    check_folder,
     make_scorer,
     say_how_gradients_were_had,
     setting,

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,3 +40,12 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     for row in rows:
         shown.add_row(*row)
     Console().print(shown)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, before anything is computed that would have to go there."""
+    from gradveil.errors import GradveilError
+
+    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise GradveilError(f"cannot write to {folder}: {nearest} is no folder to write to; another --out would do")

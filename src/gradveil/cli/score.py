@@ -1,6 +1,5 @@
 """`gradveil score`: the published scores of one policy."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,15 +64,6 @@ def make_scorer(
         seed=seed,
     )
     return scorer, network
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that cannot be written to, before anything is computed that would have to go there."""
-    from gradveil.errors import GradveilError
-
-    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise GradveilError(f"cannot write to {folder}: {nearest} is no folder to write to; another --out would do")
 
 
 def setting(network: Network, dataset: str, definition: str, score: str, seed: int) -> dict[str, object]:

@@ -1,13 +1,12 @@
 """`gradveil train`: a classifier with the papers' recipe."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.output import JsonOption, SeedOption, emit, say
+from gradveil.cli.output import JsonOption, SeedOption, check_folder, emit, say
 
 if TYPE_CHECKING:
     from gradveil.training import Recipe
@@ -52,6 +51,7 @@ def train(
     from gradveil import datasets
     from gradveil.defenses import NoDefense, defense_named
     from gradveil.defenses.parts import private_part
+    from gradveil.names import slug
     from gradveil.progress import bar
     from gradveil.training import SEMI, SEMI_SHARE, Recipe
     from gradveil.training import train as run
@@ -62,7 +62,8 @@ def train(
         dataset += SEMI_SHARE
     length = epochs if epochs is not None else (SEMI if semi else Recipe()).epochs
     recipe = Recipe(epochs=length, batch_size=batch_size, lr=lr, halve_loss=halve_loss)
-    folder = out or Path("runs/train") / _folder_name(dataset, model, f"{length}epochs", part, f"seed{seed}")
+    folder = out or Path("runs/train") / slug(dataset, model, f"{length}epochs", part, f"seed{seed}")
+    check_folder(folder)
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
     trained = run(
         loaded,
@@ -110,7 +111,3 @@ def sampling(images: int, recipe: "Recipe") -> tuple[float, int]:
     """The chance of an image to be in a batch, and how many batches a training takes."""
     batch = min(recipe.batch_size, images)
     return batch / images, recipe.epochs * -(-images // recipe.batch_size)
-
-
-def _folder_name(*parts: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", "-".join(part for part in parts if part))

@@ -16,7 +16,7 @@ from gradveil.defenses.train_only import TrainOnly
 from gradveil.errors import GradveilError
 from gradveil.names import unknown
 from gradveil.spelling import made
-from gradveil.transforms import OPERATIONS, load_policy
+from gradveil.transforms import OPERATIONS, Policy, load_policy
 
 __all__ = [
     "DEFENSES",
@@ -62,27 +62,27 @@ EXAMPLES = {
 _POLICIES = ", a policy such as 3-1-7, a policy file, or several joined by ' | '"
 
 
-def defense_named(text: str) -> Defense:
+def defense_named(text: str, *, files: bool = True) -> Defense:
     """The defense called `text`.
 
     A name with its settings (`none`, `gaussian:1e-3`, `prune:0.7`, `precode:k=64,beta=1e-3`), a policy (`3-1-7+43-18-18`), a
     policy file, or several of these in the order in which they act: `3-1-7 | prune:0.7`. Before any one of them `train-only:`
-    leaves the attacked gradient undefended: `3-1-7 | train-only:prune:0.7`.
+    leaves the attacked gradient undefended: `3-1-7 | train-only:prune:0.7`. Text that somebody else wrote opens no `files`.
     """
     if "|" in text:
         parts = [part.strip() for part in text.split("|")]
         if not all(parts):
             raise GradveilError(f"a defense is missing in {text!r}; something like 3-1-7 | prune:0.7 would do")
-        return Chain(tuple(defense_named(part) for part in parts))
+        return Chain(tuple(defense_named(part, files=files) for part in parts))
     name, colon, settings = text.strip().partition(":")
     if name == TrainOnly.name:
         if not settings.strip():
             raise GradveilError("train-only goes before a defense: something like train-only:prune:0.7 would do")
-        return TrainOnly(defense_named(settings))
+        return TrainOnly(defense_named(settings, files=files))
     if name in DEFENSES:
         return made(DEFENSES[name], name, settings if colon else None, example=EXAMPLES.get(name, name))
     try:
-        return Augment(load_policy(text.strip()))
+        return Augment(load_policy(text.strip()) if files else Policy.parse(text.strip()))
     except GradveilError:
         if _meant_as_policy(text.strip()):
             raise

@@ -9,6 +9,7 @@ from gradveil.attacks import Attack, Evidence
 from gradveil.client import Client
 from gradveil.defenses.base import Attacker, Defense, NoDefense
 from gradveil.defenses.chain import Chain
+from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
 from gradveil.types import Gradients
 
@@ -92,5 +93,4 @@ class Untouched(_Held):
 
     @property
     def _acts_on_gradients(self) -> bool:
-        kind = type(self.inner)
-        return kind.gradients is not Defense.gradients or kind.client is not Defense.client
+        return acts(self.inner, "gradients") or acts(self.inner, "client")

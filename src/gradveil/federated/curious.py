@@ -36,6 +36,7 @@ def attack_recording(
     originals are the private images as crop and flip left them: a picture of a person is no less private for being shifted.
     """
     plan = recording.plan
+    _check_knowledge(how, len(recording.participants))
     network = network_of(plan, dataset)
     try:
         network.load_state_dict(recording.state)
@@ -104,7 +105,11 @@ def check_curious(plan: Plan, curiosity: Curiosity, how: Scenario, dataset: Data
         raise GradveilError(
             "a sum is attacked when all in it have as many images: --sums 1 would do, or a --batch that all have and no dp-sgd"
         )
-    if largest > 1 and how.attacker != "plain":
+    _check_knowledge(how, largest)
+
+
+def _check_knowledge(how: Scenario, participants: int) -> None:
+    if participants > 1 and how.attacker != "plain":
         raise GradveilError(
             f"what is known of a defense does not tell its mean: sums need a plain attacker, got {how.attacker}"
         )

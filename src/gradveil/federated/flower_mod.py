@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDi
 from flwr.clientapp.typing import ClientAppCallable
 
 from gradveil.defenses import Augment, Defense, defense_named
-from gradveil.defenses.parts import parts
+from gradveil.defenses.parts import Hook, acts, parts
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
 
@@ -87,19 +87,19 @@ class Defended:
 
 
 def _check(defense: Defense) -> None:
-    kind = type(defense)
     if isinstance(defense, Augment):
         raise GradveilError(
             f"{defense} acts on images, which a mod does not see: PolicyTransform(load_policy('{defense}')) as your dataset's "
             "transform would do"
         )
-    for part, would_do in (
+    hooks: tuple[tuple[Hook, str], ...] = (
         ("images", "transforming your dataset"),
         ("client", "gradveil federate --engine flower"),
         ("network", f"defense_named('{defense}').network(model, seed=0) around your model"),
-    ):
-        if getattr(kind, part) is not getattr(Defense, part):
-            raise GradveilError(f"{defense} acts on the {part}, which a mod does not see: {would_do} would do")
+    )
+    for hook, would_do in hooks:
+        if acts(defense, hook):
+            raise GradveilError(f"{defense} acts on the {hook}, which a mod does not see: {would_do} would do")
 
 
 def _counterpart(name: str, received: Mapping[str, dict[str, Array]], sent: RecordDict) -> dict[str, Array]:

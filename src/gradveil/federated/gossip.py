@@ -6,13 +6,14 @@ from pathlib import Path
 
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.folder import claimed
 from gradveil.federated.group import NEWS_SECONDS, START_SECONDS, Group, store_at
+from gradveil.federated.history import Row, read_history
 from gradveil.federated.nursery import MOST_HERE, raised
 from gradveil.federated.peer import Peer
 from gradveil.federated.plan import Plan
-from gradveil.federated.rounds import CHECKPOINT_SECONDS, Row, claim
+from gradveil.federated.rounds import CHECKPOINT_SECONDS
 from gradveil.federated.standings import Standing, read_standings
-from gradveil.federated.summary import read_history
 from gradveil.federated.terms import Terms
 from gradveil.federated.topology import Topology
 from gradveil.parallel import one_thread
@@ -57,8 +58,10 @@ def gossip(
     _check_patience(patience)
     if plan.participants > MOST_HERE:
         raise GradveilError(f"one machine runs at most {MOST_HERE} participants at a time, got {plan.participants}")
-    claim(folder, plan, curiosity, topology.spelled)
-    with progress(_title(plan), plan.rounds, "steps") as advance:
+    with (
+        claimed(folder, plan, curiosity, topology.spelled),
+        progress(_title(plan), plan.rounds, "steps") as advance,
+    ):
         raised(terms, dataset, folder, patience, advance)
     return _result(terms, folder)
 
@@ -86,20 +89,20 @@ def join(
     if not 0 <= rank < plan.participants:
         raise GradveilError(f"participant {rank}: 0 to {plan.participants - 1} would do")
     host, port = _address(rendezvous)
-    claim(folder, plan, curiosity, topology.spelled)
-    try:
-        store = store_at(host, port, keep=rank == 0)
-    except RuntimeError as error:
-        tip = "a free port of this machine" if rank == 0 else "the address of participant 0"
-        raise GradveilError(f"no meeting at {rendezvous} within {START_SECONDS:g} s; {tip} would do") from error
-    group = Group(rank, plan.participants, store, patience)
-    try:
-        with progress(_title(plan), plan.rounds, "steps") as advance, one_thread(), group.joined():
-            Peer(terms, dataset, folder, group).train(advance)
-    except GradveilError:
-        if rank == 0:  # the news of who is gone are kept here: the others have to read them first
-            time.sleep(2 * NEWS_SECONDS)
-        raise
+    with claimed(folder, plan, curiosity, topology.spelled):
+        try:
+            store = store_at(host, port, keep=rank == 0)
+        except RuntimeError as error:
+            tip = "a free port of this machine" if rank == 0 else "the address of participant 0"
+            raise GradveilError(f"no meeting at {rendezvous} within {START_SECONDS:g} s; {tip} would do") from error
+        group = Group(rank, plan.participants, store, patience)
+        try:
+            with progress(_title(plan), plan.rounds, "steps") as advance, one_thread(), group.joined():
+                Peer(terms, dataset, folder, group).train(advance)
+        except GradveilError:
+            if rank == 0:  # the news of who is gone are kept here: the others have to read them first
+                time.sleep(2 * NEWS_SECONDS)
+            raise
     return _result(terms, folder) if rank == 0 else None
 
 

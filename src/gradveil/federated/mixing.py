@@ -9,11 +9,6 @@ from torch import Tensor
 Tensors = Mapping[str, Tensor]
 
 
-def part_of(message: Tensors, part: str) -> dict[str, Tensor]:
-    """The tensors of a message that are called `part/...`, without that."""
-    return {name.removeprefix(f"{part}/"): one for name, one in message.items() if name.startswith(f"{part}/")}
-
-
 def mixed(of: Mapping[int, Tensors], row: Mapping[int, Fraction], own: int) -> dict[str, Tensor]:
     """sum_j W_ij x_j, added up in the order of `row`; of whole numbers (batch norm counts batches) one's own."""
     sums = {}

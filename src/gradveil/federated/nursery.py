@@ -24,13 +24,11 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch.distributed import Store  # type: ignore[attr-defined]
 
+from gradveil.checked import from_fields
 from gradveil.errors import GradveilError
-from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.group import NEWS_SECONDS, Group, explained, store_at
 from gradveil.federated.peer import Peer
-from gradveil.federated.plan import Plan
 from gradveil.federated.terms import Terms
-from gradveil.federated.topology import Topology
 from gradveil.progress import Advance, ignore
 from gradveil.types import Dataset, ImageSet
 
@@ -60,20 +58,7 @@ class Job:
     @classmethod
     def from_json(cls, text: str) -> "Job":
         raw = json.loads(text)
-        said = raw.pop("terms")
-        curious = said["curiosity"]
-        terms = Terms(
-            Plan(**said["plan"]),
-            Topology(
-                said["topology"]["name"],
-                said["topology"]["participants"],
-                tuple((one, other) for one, other in said["topology"]["edges"]),
-            ),
-            curious
-            and Curiosity(tuple(curious["rounds"]), curious["participant"], tuple(curious["sums"]), curious["victims"]),
-            said["evaluations"],
-            said["checkpoint_seconds"],
-        )
+        terms = from_fields(Terms, raw.pop("terms"))
         raw |= {"folder": Path(raw["folder"]), "classes": tuple(raw["classes"])}
         return cls(terms, **raw)
 

@@ -13,17 +13,20 @@ import torch
 from torch import Tensor
 
 from gradveil.errors import GradveilError
+from gradveil.federated.folder import CHECKPOINTS, read_checkpoint, write_checkpoint
 from gradveil.federated.group import Group
-from gradveil.federated.mixing import approach, drawn_together, mixed, part_of
+from gradveil.federated.history import Row, write_history
+from gradveil.federated.mixing import approach, drawn_together, mixed
 from gradveil.federated.participant import Update, network_of, participants_of
 from gradveil.federated.recordings import Recording
-from gradveil.federated.rounds import Row, card_of, looks_of, read_checkpoint, write_checkpoint, write_history
+from gradveil.federated.rounds import card_of, looks_of
 from gradveil.federated.server import Server, accuracy_of
 from gradveil.federated.standings import Standing, write_standings
 from gradveil.federated.terms import Terms
 from gradveil.files import write_text
 from gradveil.models.weights import save_weights
 from gradveil.progress import Advance
+from gradveil.tensors import part_of
 from gradveil.types import Dataset
 
 KEPT_CHECKPOINTS = 2
@@ -179,7 +182,7 @@ class Peer:
     def _checkpoints(self) -> dict[int, Path]:
         """What this participant kept, by round."""
         found = {}
-        for path in (self.folder / "checkpoints").glob(f"participant-{self.rank:04}-round-*.safetensors"):
+        for path in (self.folder / CHECKPOINTS).glob(f"participant-{self.rank:04}-round-*.safetensors"):
             if match := re.fullmatch(r"round-([0-9]{1,9})", path.stem.removeprefix(f"participant-{self.rank:04}-")):
                 found[int(match[1])] = path
         return found
@@ -187,11 +190,11 @@ class Peer:
     def _save(self) -> None:
         facts = {"round": self.round, "history": [asdict(row) for row in self.history], "log": self.log}
         name = f"participant-{self.rank:04}-round-{self.round:06}.safetensors"
-        write_checkpoint(self.folder / "checkpoints" / name, self.server, facts)
+        write_checkpoint(self.folder / CHECKPOINTS / name, self.server, facts)
 
     def _resume(self) -> None:
         """Go on after the last round that everybody has a checkpoint of."""
-        for half in (self.folder / "checkpoints").glob(f".participant-{self.rank:04}-*"):
+        for half in (self.folder / CHECKPOINTS).glob(f".participant-{self.rank:04}-*"):
             half.unlink()  # it was being written when somebody killed us
         mine = self._checkpoints()
         said = [json.loads(one) for one in self.group.told("start", self._introduction(sorted(mine)))]

@@ -62,12 +62,12 @@ class Plan:
         if not 0 <= self.dropout < 1:
             raise GradveilError(f"a dropout is a probability from 0 to below 1, got {self.dropout:g}")
         client_named(self.client)
-        defense_named(self.defense)
+        self.make_defense()
         check_partition(self.partition)
 
     def make_defense(self) -> Defense:
         """What every participant does so that less leaks."""
-        return defense_named(self.defense)
+        return defense_named(self.defense, files=False)
 
     def client_in(self, number: int) -> Client:
         """What participants compute in round `number`: local steps follow the rate."""

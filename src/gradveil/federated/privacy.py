@@ -18,9 +18,10 @@ def epsilon_of(plan: Plan, participants: list[Participant]) -> float | None:
     private = private_part(plan.make_defense())
     if private is None:
         return None
-    steps = Counter(
-        one for number in range(plan.rounds) for one in plan.chosen(number) if one not in plan.dropped(number)
-    )
+    steps: Counter[int] = Counter()
+    for number in range(plan.rounds):
+        steps.update(plan.chosen(number))
+        steps.subtract(plan.dropped(number))
     rates = {(one.batch / len(one.indices), steps[one.number]) for one in participants}
     return max(private.epsilon(rate, taken) for rate, taken in rates)
 

@@ -10,7 +10,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated.participant import Update
 from gradveil.federated.plan import Plan
 from gradveil.federated.server import mean_of
-from gradveil.tensors import read_facts, read_tensors, write_tensors
+from gradveil.tensors import part_of, read_facts, read_tensors, write_tensors
 from gradveil.types import Gradients
 
 FORMAT = "gradveil-recording-1"
@@ -66,13 +66,12 @@ def read_recording(path: Path) -> Recording:
             raise ValueError(f"round {number!r}, the plan has {plan.rounds}")
         if not participants or not all(type(one) is int and 0 <= one < plan.participants for one in participants):
             raise ValueError(f"participants {participants!r}, the plan has {plan.participants}")
+        if len(set(participants)) != len(participants):
+            raise ValueError(f"participants {participants!r}, each counts once")
     except (ValueError, KeyError, TypeError, GradveilError) as error:
         raise GradveilError(f"{path}: not a readable recording ({error})") from error
-    parts = {
-        part: {name.removeprefix(f"{part}/"): one for name, one in tensors.items() if name.startswith(f"{part}/")}
-        for part in ("update", "state")
-    }
-    return Recording(plan, number, participants, parts["update"], parts["state"])
+    update = {name: tensor.float() for name, tensor in part_of(tensors, "update").items()}
+    return Recording(plan, number, participants, update, part_of(tensors, "state"))
 
 
 def forget_recordings(folder: Path, *, since: int) -> None:

@@ -1,28 +1,25 @@
 """The rounds of a collaborative training; a killed one goes on where it was and ends with the same weights."""
 
-import csv
-import json
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.folder import CHECKPOINT, LOG, claimed, read_checkpoint, write_checkpoint
+from gradveil.federated.history import Row, write_history
 from gradveil.federated.participant import Update, network_of, participants_of
 from gradveil.federated.plan import Plan
 from gradveil.federated.recordings import forget_recordings, recorded
 from gradveil.federated.server import Server, accuracy_of
-from gradveil.files import write_json, write_text, writing
+from gradveil.files import write_text
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Progress, silent
-from gradveil.tensors import read_facts, read_tensors, write_tensors
 from gradveil.types import Dataset
 from gradveil.version import __version__
 
@@ -31,24 +28,8 @@ Gather = Callable[[int, Sequence[int], nn.Module], Mapping[int, Update]]
 
 logger = logging.getLogger(__name__)
 
-SETTINGS, CHECKPOINT, LOG = "settings.json", "checkpoint.safetensors", "log.txt"
-CHECKPOINT_FORMAT = "gradveil-round"
 # Seconds of work that a kill may cost.
 CHECKPOINT_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Row:
-    """Where the training stood after `round` rounds."""
-
-    round: int
-    accuracy: float
-    test_images: int
-
-    @property
-    def accuracy_se(self) -> float:
-        """Standard error that comes from the finite number of test images alone."""
-        return math.sqrt(self.accuracy * (1 - self.accuracy) / self.test_images)
 
 
 @dataclass(frozen=True)
@@ -83,36 +64,17 @@ def federate(
     if gather is None and not (folder / CHECKPOINT).exists() and acts(plan.make_defense(), "client"):
         # Whether such a defense goes with the network shows when it is tried: before anything is written.
         participants_of(plan, dataset.train)[0].contribute(network_of(plan, dataset), 0)
-    fresh = not (folder / SETTINGS).exists()
-    claim(folder, plan, curiosity)
-    try:
-        return _trained(plan, dataset, folder, curiosity, gather, evaluations, progress)
-    except GradveilError:
-        # What could not even begin does not keep the folder from the next try.
-        if fresh and not (folder / CHECKPOINT).exists():
-            (folder / SETTINGS).unlink(missing_ok=True)
-        raise
-
-
-def _trained(
-    plan: Plan,
-    dataset: Dataset,
-    folder: Path,
-    curiosity: Curiosity | None,
-    gather: Gather | None,
-    evaluations: int,
-    progress: Progress,
-) -> Federated:
-    training = Training(plan, dataset, folder, curiosity, gather or in_process(plan, dataset))
-    looks = training.looks(evaluations)
-    with progress(f"training {plan.model} with {plan.participants} participants", plan.rounds, "steps") as advance:
-        advance(training.round)
-        while training.round < plan.rounds:
+    with claimed(folder, plan, curiosity):
+        training = Training(plan, dataset, folder, curiosity, gather or in_process(plan, dataset))
+        looks = training.looks(evaluations)
+        with progress(f"training {plan.model} with {plan.participants} participants", plan.rounds, "steps") as advance:
+            advance(training.round)
+            while training.round < plan.rounds:
+                training.look(looks)
+                training.one_round()
+                advance(1)
             training.look(looks)
-            training.one_round()
-            advance(1)
-        training.look(looks)
-        training.finish()
+            training.finish()
     return Federated(plan, tuple(training.history), training.weights, training.missing)
 
 
@@ -235,39 +197,3 @@ def card_of(plan: Plan, dataset: Dataset, accuracy: float) -> ModelCard:
         defense=plan.defense,
         gradveil=__version__,
     )
-
-
-def write_history(folder: Path, history: Sequence[Row]) -> None:
-    """Put `history.csv` into a run folder."""
-    with writing(folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
-        table = csv.DictWriter(file, ["round", "accuracy", "test_images"])
-        table.writeheader()
-        table.writerows(asdict(row) for row in history)
-
-
-def write_checkpoint(path: Path, server: Server, facts: Mapping[str, object]) -> None:
-    """Weights and momentum of `server`, and what else resuming needs, in one file."""
-    write_tensors(path, server.state(), CHECKPOINT_FORMAT, facts)
-
-
-def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The server's state and the facts that `write_checkpoint` was given."""
-    return read_tensors(path, "checkpoint"), read_facts(path, "checkpoint", CHECKPOINT_FORMAT)
-
-
-def claim(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str | None = None) -> None:
-    """Write down what is trained and recorded in `folder`, or refuse when something else already is."""
-    settings = json.loads(plan.to_json())
-    settings["curious"] = None if curiosity is None else json.loads(json.dumps(asdict(curiosity)))
-    settings["topology"] = topology
-    path = folder / SETTINGS
-    if not path.is_file():
-        write_json(path, settings)
-        return
-    try:
-        found = {"topology": None, **dict(json.loads(path.read_text(encoding="utf-8")))}
-        differing = [name for name, value in settings.items() if found[name] != value]
-    except (ValueError, KeyError, TypeError) as error:
-        raise GradveilError(f"{path}: damaged ({error}); remove the folder or choose another --out") from error
-    if differing:
-        raise GradveilError(f"{folder} holds a training with another {differing[0]}; remove it or choose another --out")

@@ -10,6 +10,7 @@ from gradveil.federated.participant import Update
 from gradveil.federated.plan import Plan
 from gradveil.models.stochastic import drawing, normal
 from gradveil.randomness import generator
+from gradveil.tensors import part_of
 from gradveil.training.steps import sgd
 from gradveil.types import Gradients, ImageSet, to_unit
 
@@ -49,9 +50,8 @@ class Server:
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state` gave."""
-        network = {name.removeprefix("network/"): one for name, one in state.items() if name.startswith("network/")}
         try:
-            self.network.load_state_dict(network)
+            self.network.load_state_dict(part_of(state, "network"))
         except RuntimeError as error:
             raise GradveilError(f"the checkpoint does not fit the model: {error}") from error
         for name, parameter in self.network.named_parameters():

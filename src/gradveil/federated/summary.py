@@ -6,13 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
-from gradveil.errors import GradveilError
 from gradveil.federated.recordings import Recording
-from gradveil.federated.rounds import Row
 from gradveil.files import writing
 from gradveil.records import Record
-
-LARGEST_HISTORY = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -60,19 +56,3 @@ def write_leaks(path: Path, leaks: Sequence[Leak]) -> None:
         table = csv.DictWriter(file, list(asdict(leaks[0])))
         table.writeheader()
         table.writerows(asdict(leak) for leak in leaks)
-
-
-def read_history(folder: Path) -> list[Row]:
-    """How accuracy went, from the `history.csv` of a run folder; nothing where there is none."""
-    path = folder / "history.csv"
-    if not path.is_file():
-        return []
-    try:
-        if path.stat().st_size > LARGEST_HISTORY:
-            raise ValueError("too large")
-        with path.open(newline="", encoding="utf-8") as file:
-            return [
-                Row(int(row["round"]), float(row["accuracy"]), int(row["test_images"])) for row in csv.DictReader(file)
-            ]
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise GradveilError(f"{path}: not a history of rounds ({error})") from error

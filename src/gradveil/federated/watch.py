@@ -4,14 +4,16 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from gradveil.checked import from_json
 from gradveil.errors import GradveilError
 from gradveil.federated.curious import attack_recording
+from gradveil.federated.folder import HOW
 from gradveil.federated.plan import Plan
 from gradveil.federated.recordings import Recording, read_recording, recordings_in
 from gradveil.files import write_json
@@ -30,12 +32,12 @@ SECONDS_BETWEEN_LOOKS = 0.5
 
 def write_how(folder: Path, how: Scenario) -> None:
     """Say in the run folder how its recordings are attacked."""
-    write_json(folder / "curious.json", asdict(how))
+    write_json(folder / HOW, asdict(how))
 
 
 def read_how(folder: Path) -> Scenario | None:
     """What `write_how` wrote, or None."""
-    path = folder / "curious.json"
+    path = folder / HOW
     if not path.is_file():
         return None
     try:
@@ -49,8 +51,12 @@ def read_how(folder: Path) -> Scenario | None:
 def attack_all(
     folder: Path, how: Scenario, load: Load, *, problems: list[str] | None = None, advance: Advance = ignore
 ) -> Iterator[tuple[Recording, list[Record]]]:
-    """Attack every recording of the folder, earliest first; one that cannot be attacked is named in `problems`."""
-    for path in recordings_in(folder):
+    """Attack every recording of the folder, latest first; one that cannot be attacked is named in `problems`.
+
+    Somebody who follows the training has begun with the earliest ones and may still be at work: whatever is attacked by then is
+    not attacked again.
+    """
+    for path in reversed(recordings_in(folder)):
         try:
             recording = read_recording(path)
             yield recording, attack_recording(recording, how, load(recording.plan), folder, advance=advance)
@@ -61,61 +67,40 @@ def attack_all(
 
 
 def follow(folder: Path, how: Scenario, load: Load) -> Iterator[str]:
-    """Attack recordings as they appear, until a line on standard input has said that all are there; a line for each.
+    """Attack recordings as they appear, earliest first, a line for each; without end.
 
     Whoever holds the other end of standard input may die: then this process ends at once.
     """
     os.nice(POLITE)
-    complete = threading.Event()
-    threading.Thread(target=_listen, args=(complete,), daemon=True).start()
+    threading.Thread(target=_end_with_standard_input, daemon=True).start()
     done: set[Path] = set()
     while True:
-        # Asked before looking: nothing is recorded after that.
-        last = complete.is_set()
         waiting = [path for path in recordings_in(folder) if path not in done]
-        if waiting:
-            done.add(waiting[0])
-            try:
-                recording = read_recording(waiting[0])
-                attack_recording(recording, how, load(recording.plan), folder)
-                yield waiting[0].name
-            except GradveilError as error:
-                yield f"{waiting[0].name}: {error}"
-        elif last:
-            return
-        else:
-            complete.wait(SECONDS_BETWEEN_LOOKS)
+        if not waiting:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+            continue
+        done.add(waiting[0])
+        try:
+            recording = read_recording(waiting[0])
+            attack_recording(recording, how, load(recording.plan), folder)
+            yield f"{waiting[0].name}: attacked"
+        except GradveilError as error:
+            yield f"{waiting[0].name}: {error}"
 
 
-def _listen(complete: threading.Event) -> None:
+def _end_with_standard_input() -> None:
     # Not through sys.stdin, whose lock this thread would hold when the process ends.
     while os.read(0, 64):
-        complete.set()
+        pass
     os._exit(0)
 
 
-class Watcher:
-    """The process that follows a run folder."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process = process
-
-    def finish(self, advance: Advance) -> None:
-        """Nothing more will be recorded: wait until everything is attacked."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with suppress(BrokenPipeError):  # it has ended already; why is said below
-            self.process.stdin.write("all\n")
-            self.process.stdin.flush()
-        for _ in self.process.stdout:
-            advance(1)
-        if self.process.wait() != 0:
-            raise GradveilError("the curious server's process failed; curious.log in the run folder says why")
-
-
 @contextmanager
-def watching(folder: Path, plan: Plan, *, data_dir: Path | None) -> Iterator[Watcher]:
-    """Attack what is recorded in `folder` beside whatever the block does, at the lowest priority and on one thread."""
+def watching(folder: Path, plan: Plan, *, data_dir: Path | None) -> Iterator[None]:
+    """Attack what is recorded in `folder` beside whatever the block does, at the lowest priority and on one thread.
+
+    The block ends the attacks too: what they had no time for is left to `attack_all`, which need not give way to anybody.
+    """
     command = [sys.executable, "-m", "gradveil", "curious", str(folder), "--follow"]
     command += ["--model", plan.model, "--dataset", plan.dataset]
     command += [] if data_dir is None else ["--data-dir", str(data_dir)]
@@ -124,13 +109,12 @@ def watching(folder: Path, plan: Plan, *, data_dir: Path | None) -> Iterator[Wat
         subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=log,
             stderr=log,
-            text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         ) as process,
     ):
         try:
-            yield Watcher(process)
+            yield
         finally:
             process.kill()

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gradveil.errors import GradveilError
-from gradveil.federated.rounds import Row
+from gradveil.federated.history import Row
 from gradveil.federated.summary import Leak
 from gradveil.plots.board import BLUE, DASHES, INK, QUIET, SERIES, SMALL, drawing, head, images, seat
 

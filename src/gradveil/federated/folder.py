@@ -1,0 +1,68 @@
+"""The run folder of a collaborative training: what is trained in it, and checkpoints."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from gradveil.errors import GradveilError
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.plan import Plan
+from gradveil.federated.server import Server
+from gradveil.files import write_json
+from gradveil.tensors import read_facts, read_tensors, write_tensors
+
+SETTINGS, HOW, LOG = "settings.json", "curious.json", "log.txt"
+# Of a training with a server, and of one without.
+CHECKPOINT, CHECKPOINTS = "checkpoint.safetensors", "checkpoints"
+CHECKPOINT_FORMAT = "gradveil-round"
+
+
+@contextmanager
+def claimed(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str | None = None) -> Iterator[None]:
+    """Write down what is trained and recorded in `folder`, or refuse when something else already is.
+
+    What could not even begin does not keep the folder from the next try: refused before the first checkpoint, it leaves nothing.
+    """
+    fresh = not (folder / SETTINGS).exists()
+    _claim(folder, plan, curiosity, topology)
+    try:
+        yield
+    except GradveilError:
+        if fresh and not (folder / CHECKPOINT).exists() and not (folder / CHECKPOINTS).exists():
+            for name in (SETTINGS, HOW, LOG, "curious.log"):
+                (folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # something else is in it
+                folder.rmdir()
+        raise
+
+
+def _claim(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str | None) -> None:
+    settings = json.loads(plan.to_json())
+    settings["curious"] = None if curiosity is None else json.loads(json.dumps(asdict(curiosity)))
+    settings["topology"] = topology
+    path = folder / SETTINGS
+    if not path.is_file():
+        write_json(path, settings)
+        return
+    try:
+        found = {"topology": None, **dict(json.loads(path.read_text(encoding="utf-8")))}
+        differing = [name for name, value in settings.items() if found[name] != value]
+    except (ValueError, KeyError, TypeError) as error:
+        raise GradveilError(f"{path}: damaged ({error}); remove the folder or choose another --out") from error
+    if differing:
+        raise GradveilError(f"{folder} holds a training with another {differing[0]}; remove it or choose another --out")
+
+
+def write_checkpoint(path: Path, server: Server, facts: Mapping[str, object]) -> None:
+    """Weights and momentum of `server`, and what else resuming needs, in one file."""
+    write_tensors(path, server.state(), CHECKPOINT_FORMAT, facts)
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The server's state and the facts that `write_checkpoint` was given."""
+    return read_tensors(path, "checkpoint"), read_facts(path, "checkpoint", CHECKPOINT_FORMAT)

@@ -1,0 +1,54 @@
+"""How accuracy went from round to round: `history.csv` of a run folder."""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gradveil.errors import GradveilError
+from gradveil.files import writing
+
+LARGEST_HISTORY = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Row:
+    """Where the training stood after `round` rounds."""
+
+    round: int
+    accuracy: float
+    test_images: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.accuracy <= 1 or self.test_images < 1 or self.round < 0:
+            raise ValueError(f"an accuracy of {self.accuracy} on {self.test_images} images after {self.round} rounds")
+
+    @property
+    def accuracy_se(self) -> float:
+        """Standard error that comes from the finite number of test images alone."""
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / self.test_images)
+
+
+def write_history(folder: Path, history: Sequence[Row]) -> None:
+    """Put `history.csv` into a run folder."""
+    with writing(folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
+        table = csv.DictWriter(file, ["round", "accuracy", "test_images"])
+        table.writeheader()
+        table.writerows(asdict(row) for row in history)
+
+
+def read_history(folder: Path) -> list[Row]:
+    """How accuracy went, from the `history.csv` of a run folder; nothing where there is none."""
+    path = folder / "history.csv"
+    if not path.is_file():
+        return []
+    try:
+        if path.stat().st_size > LARGEST_HISTORY:
+            raise ValueError("too large")
+        with path.open(newline="", encoding="utf-8") as file:
+            return [
+                Row(int(row["round"]), float(row["accuracy"]), int(row["test_images"])) for row in csv.DictReader(file)
+            ]
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise GradveilError(f"{path}: not a history of rounds ({error})") from error
