@@ -23,6 +23,7 @@ from gradveil.federated import Plan, Server, Update, federate, network_of, parti
 from gradveil.federated import rounds as rounds_module
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious import attack_recording, check_curious, spelled_client
+from gradveil.federated.folder import claimed
 from gradveil.federated.history import Row, read_history
 from gradveil.federated.partitions import partitioned
 from gradveil.federated.privacy import epsilon_of
@@ -33,6 +34,7 @@ from gradveil.federated.summary import Leak, leaks_of
 from gradveil.federated.watch import attack_all, read_how, write_how
 from gradveil.plots import plot_rounds
 from gradveil.scenario import Scenario
+from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 from gradveil.types import Dataset
 
 SMALL = Plan("fashion-mnist-tenth", "lenet", participants=4, rounds=6, batch=5, lr=0.05)
@@ -581,11 +583,59 @@ def test_foreign_recordings_are_refused(fashion: Dataset, tmp_path: Path) -> Non
         other = Recording(wrong, 0, (0,), updates[0].gradients, network.state_dict())
         with pytest.raises(GradveilError, match="does not fit"):
             attack_recording(other, HOW, fashion, tmp_path)
-    for number, participants in ((9, (0,)), (0, (7,)), (0, ())):
+    for number, participants in ((9, (0,)), (0, (7,)), (0, ()), (0, (1, 1))):
         Recording(SMALL, number, participants, {}, {}).write(tmp_path / "odd")
     for path in (tmp_path / "odd").iterdir():
-        with pytest.raises(GradveilError, match="the plan has"):
+        with pytest.raises(GradveilError, match=r"the plan has|each counts once"):
             read_recording(path)
+    small = {name: value.to(torch.float8_e4m3fn) for name, value in updates[0].gradients.items()}
+    path = Recording(SMALL, 0, (0,), small, network.state_dict()).write(tmp_path / "small")
+    assert {one.dtype for one in read_recording(path).update.values()} == {torch.float32}
+
+
+def test_a_plan_opens_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_policy(tmp_path / "best", PolicyFile(Policy.parse("3-1-7"), {}, Provenance("few", "mlp", 0)))
+    monkeypatch.chdir(tmp_path)
+    for defense in ("best", "./best", "prune:0.5 | best", "/etc/hostname"):
+        with pytest.raises(GradveilError):
+            replace(SMALL, defense=defense)
+        with pytest.raises(GradveilError, match="not a plan"):
+            Plan.from_json(SMALL.to_json().replace('"defense": "none"', f'"defense": "{defense}"'))
+    with pytest.raises(GradveilError, match="does not fit"):
+        Plan.from_json(SMALL.to_json().replace('"lr": 0.05', f'"lr": {10**400}'))
+
+
+def test_who_knows_the_defense_cannot_attack_sums(fashion: Dataset, tmp_path: Path) -> None:
+    network = network_of(SMALL, fashion)
+    updates = {one: participants_of(SMALL, fashion.train)[one].contribute(network, 0) for one in (0, 1)}
+    both = recorded(SMALL, 0, network, updates, [0, 1])
+    with pytest.raises(GradveilError, match="a plain attacker"):
+        attack_recording(both, replace(HOW, attacker="adaptive"), fashion, tmp_path)
+
+
+@pytest.mark.parametrize("row", ["0,2.0,100", "0,0.5,0", "-1,0.5,100", "0,nan,100"])
+def test_a_damaged_history_is_one_line(tmp_path: Path, row: str) -> None:
+    (tmp_path / "history.csv").write_text(f"round,accuracy,test_images\n{row}\n")
+    with pytest.raises(GradveilError, match="not a history of rounds"):
+        read_history(tmp_path)
+
+
+def test_what_is_refused_leaves_the_folder_to_the_next_try(fashion: Dataset, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    broken = replace(SMALL, rounds=1, client="fedavg:lr=0.1,batch=2", defense="dp-sgd")
+
+    def refused() -> None:
+        with claimed(folder, broken, Curiosity()):
+            write_how(folder, HOW)
+            federate(broken, fashion, folder, curiosity=Curiosity())
+
+    with pytest.raises(GradveilError, match="fedsgd"):
+        refused()
+    assert not folder.exists()
+    federate(replace(SMALL, rounds=1), fashion, folder)
+    with pytest.raises(GradveilError, match="another rounds"), claimed(folder, SMALL, None):
+        pass
+    assert (folder / "settings.json").exists()
 
 
 def test_how_to_attack_survives(tmp_path: Path) -> None:

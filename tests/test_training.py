@@ -1,4 +1,5 @@
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -6,14 +7,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from gradveil.cli.network import open_network
@@ -36,6 +37,7 @@ from gradveil.training.batches import (
     crop_and_flip,
     training_loader,
 )
+from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 from gradveil.types import Batch, Dataset, Gradients, to_unit
 
 RECIPE = Recipe(epochs=3, batch_size=32, lr=0.05)
@@ -299,13 +301,38 @@ def test_weights_of_a_defended_training_know_their_network(few: Dataset, tmp_pat
     assert opened.stage == "trained for 1 epochs with prune:0.5, what the defense adds untrained"
 
 
-@pytest.mark.parametrize("defense", ["somewhere/best.json", "nonsense"])
-def test_a_card_with_a_strange_defense_is_refused(few: Dataset, tmp_path: Path, defense: str) -> None:
+@pytest.mark.parametrize("defense", ["somewhere/best.json", "best", "3-1-7 | train-only:best", "nonsense"])
+def test_a_card_with_a_strange_defense_is_refused(
+    few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defense: str
+) -> None:
     network = untrained("mlp-2", few)
     card = ModelCard("mlp-2", few.train.image_shape, few.train.classes, "few", 0, 1.0, None, defense, "0.1.0")
     save_weights(tmp_path / "odd.safetensors", network, card)
-    with pytest.raises(GradveilError, match=r"odd\.safetensors: (its model card is damaged|trained with a defense)"):
+    # A policy file of that name is there, and is not opened.
+    save_policy(tmp_path / "best", PolicyFile(Policy.parse("3-1-7"), {}, Provenance("few", "mlp", 0)))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(GradveilError, match=r"odd\.safetensors: trained with a defense"):
         load_model(tmp_path / "odd.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"seed": 0', '"seed": Infinity'),
+        ('"epochs": 1.0', '"epochs": 1' + 400 * "0"),
+        ('"image_shape": [1, 28, 28]', '"image_shape": [1, 28]'),
+        ('"dataset": "few"', f'"dataset": {"[" * 9000}'),
+    ],
+)
+def test_a_card_from_anyone_is_one_line(few: Dataset, tmp_path: Path, before: str, after: str) -> None:
+    network = untrained("mlp-2", few)
+    card = ModelCard("mlp-2", few.train.image_shape, few.train.classes, "few", 0, 1.0, None, "none", "0.1.0")
+    text = json.dumps(asdict(card), sort_keys=True)
+    assert before in text
+    path = tmp_path / "odd.safetensors"
+    save_file(dict(network.state_dict()), path, metadata={"gradveil-weights-2": text.replace(before, after)})
+    with pytest.raises(GradveilError, match=r"odd\.safetensors: its (model )?card is damaged"):
+        load_model(path)
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ def claimed(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str
     What could not even begin does not keep the folder from the next try: refused before the first checkpoint, it leaves nothing.
     """
     fresh = not (folder / SETTINGS).exists()
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     _claim(folder, plan, curiosity, topology)
     try:
         yield
@@ -36,8 +37,9 @@ def claimed(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str
         if fresh and not (folder / CHECKPOINT).exists() and not (folder / CHECKPOINTS).exists():
             for name in (SETTINGS, HOW, LOG, "curious.log"):
                 (folder / name).unlink(missing_ok=True)
-            with suppress(OSError):  # something else is in it
-                folder.rmdir()
+            with suppress(OSError):  # somebody else has put something into it
+                for path in new:
+                    path.rmdir()
         raise
 
 
