@@ -97,6 +97,9 @@ BAD_INPUT = [
     (["defenses", "prune:0.7", "--images", "10", "--steps", "3"], "only dp-sgd has an epsilon, got prune:0.7"),
     (["defenses", "--images", "10", "--steps", "3"], "only dp-sgd has an epsilon"),
     (["defenses", "dp-sgd", "--steps", "3"], "needs --images and --steps"),
+    (["defenses", "dp-sgd", "--epsilon", "3"], "needs --images and --steps"),
+    (["defenses", "dp-sgd", "--epsilon", "0", "--images", "100", "--steps", "3"], "an epsilon above 0"),
+    (["defenses", "clip:1 | dp-sgd", "--epsilon", "3", "--images", "100", "--steps", "3"], "dp-sgd alone"),
     (["defenses", "dp-sgd", "--images", "10", "--batch", "13", "--steps", "3"], "more than the 10 images"),
     (
         ["defenses", "dp-sgd:noise=0", "--images", "100", "--steps", "3"],
@@ -382,6 +385,10 @@ def test_defenses_are_listed_accounted_for_and_timed(gradveil: Command) -> None:
     assert row["epsilon"] == DpSgd(1.1, delta=1e-6).epsilon(0.013, 500)
     assert row["delta"] == 1e-6
     assert f"{DpSgd(1.1).epsilon(0.013, 500):.4g} at delta 1e-05" in gradveil(*private).stdout
+    wanted = ("defenses", "dp-sgd:norm=0.5", "--epsilon", "3", *private[2:], "--json")
+    (row,) = json.loads(gradveil(*wanted).stdout)["defenses"]
+    assert row["defense"] == str(DpSgd(norm=0.5).for_epsilon(3, 0.013, 500))
+    assert 2.9 < row["epsilon"] <= 3
     timed = ("--measure", "--model", "mlp-16", "--batch", "2", "--repeats", "3", "--json")
     rows = json.loads(gradveil("defenses", *timed).stdout)["defenses"]
     assert all(row["refused"] is None and row["cost"]["ratio"][1] > 0 for row in rows)

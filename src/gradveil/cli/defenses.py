@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gradveil.defenses import Defense
     from gradveil.defenses.costs import Cost
 
+SETTINGS = "settings and defaults"
+
 
 def defenses(
     name: Annotated[str | None, typer.Argument(help="Only this one, such as dp-sgd:noise=1.1 or 3-1-7.")] = None,
@@ -25,6 +27,7 @@ def defenses(
     images: Annotated[int | None, typer.Option(help="For epsilon: how many images a participant has.", min=1)] = None,
     steps: Annotated[int | None, typer.Option(help="For epsilon: how many steps are taken.", min=0)] = None,
     delta: Annotated[float | None, typer.Option(help="For epsilon: the delta; default as the defense says.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Find the noise of dp-sgd that proves this epsilon.")] = None,
     data_dir: DataDirOption = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
@@ -36,6 +39,7 @@ def defenses(
         gradveil defenses
         gradveil defenses --measure --model lenet --batch 16
         gradveil defenses dp-sgd:noise=1.1 --images 1000 --batch 13 --steps 500 --delta 1e-5
+        gradveil defenses dp-sgd:norm=0.5 --epsilon 3 --images 1000 --batch 13 --steps 500
     """
     from dataclasses import asdict
 
@@ -43,16 +47,16 @@ def defenses(
 
     chosen = [name] if name else [*(EXAMPLES.get(one, one) for one in DEFENSES), "3-1-7"]
     rows = [_row(defense_named(one)) for one in chosen]
-    if not (images is steps is delta is None):
-        rows[0] = _accounted(rows[0], images, batch, steps, delta)
+    if not (images is steps is delta is epsilon is None):
+        rows[0] = _accounted(rows[0], images, batch, steps, delta, epsilon)
     if measure:
         rows = _measured(rows, model or DEFAULT_MODEL, dataset, data_dir, batch, repeats, seed)
     if json:
         emit({"defenses": [asdict(row) | {"defense": str(row.defense)} for row in rows]})
     elif name:
-        table(name, ["what", "value"], rows[0].words().items())
+        table(str(rows[0].defense), ["what", "value"], rows[0].words().items())
     else:
-        columns = ["extra parameters", "time per step"] if measure else ["what it does", "settings", "proven"]
+        columns = ["extra parameters", "time per step"] if measure else ["what it does", SETTINGS, "proven"]
         table(
             "Defenses", ["defense", *columns], [[str(row.defense), *(row.words()[c] for c in columns)] for row in rows]
         )
@@ -74,7 +78,7 @@ class Row:
     def words(self) -> dict[str, str]:
         """The same for people."""
         settings = [key if value is None else f"{key}={value}" for key, value in self.settings.items()]
-        found = {"what it does": self.description, "settings": ", ".join(settings), "proven": self.guarantee}
+        found = {"what it does": self.description, SETTINGS: ", ".join(settings), "proven": self.guarantee}
         if self.epsilon is not None:
             found["epsilon"] = f"{self.epsilon:.4g} at delta {self.delta:g}"
         if self.cost is not None:
@@ -100,7 +104,9 @@ def _row(defense: "Defense") -> Row:
     return Row(defense, (type(defense).__doc__ or "").partition("\n")[0], settings, defense.guarantee)
 
 
-def _accounted(row: Row, images: int | None, batch: int, steps: int | None, delta: float | None) -> Row:
+def _accounted(
+    row: Row, images: int | None, batch: int, steps: int | None, delta: float | None, epsilon: float | None
+) -> Row:
     from gradveil.defenses.parts import private_part
     from gradveil.errors import GradveilError
 
@@ -112,6 +118,11 @@ def _accounted(row: Row, images: int | None, batch: int, steps: int | None, delt
     if batch > images:
         raise GradveilError(f"a batch of {batch} is more than the {images} images there are")
     told = private if delta is None else replace(private, delta=delta)
+    if epsilon is not None:
+        if private != row.defense:
+            raise GradveilError(f"the noise is found for dp-sgd alone, got {row.defense}: dp-sgd:norm=1 would do")
+        told = told.for_epsilon(epsilon, batch / images, steps)
+        row = replace(row, defense=told)
     return replace(row, epsilon=told.epsilon(batch / images, steps), delta=told.delta)
 
 

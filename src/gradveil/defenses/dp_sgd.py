@@ -114,7 +114,8 @@ class DpSgd(Defense):
                 )
         except ValueError:
             raise GradveilError(f"no noise gives epsilon {epsilon:g}; a larger one would do") from None
-        return replace(self, noise=float(noise))
+        # Upwards, to a number that can be typed.
+        return replace(self, noise=math.ceil(1e4 * float(noise)) / 1e4)
 
     def deviation(self, images: int) -> float:
         """Of the noise on one entry of what is shared."""
