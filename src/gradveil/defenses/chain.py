@@ -16,8 +16,8 @@ from gradveil.types import Gradients
 class Chain(Defense):
     """Defenses one after the other: each acts on what the one before it leaves.
 
-    A gradient is first computed (`client`: dp-sgd, soteria) and then changed (`gradients`: noise, pruning, clipping), whatever the
-    order they are given in. The first of a kind draws as it would alone, so that chains are paired with their members.
+    A gradient is first computed (`client`: dp-sgd, soteria) and then changed (`gradients`: noise, pruning, clipping), in whatever
+    order they are given. The first of a kind draws as it would alone, so that chains are paired with their members.
     """
 
     members: tuple[Defense, ...]
