@@ -1,11 +1,14 @@
 """Files that are written whole or not at all."""
 
+import csv
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from gradveil.errors import GradveilError
 
 
 @contextmanager
@@ -33,6 +36,29 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: object) -> None:
     """Replace `path` by `value` as JSON with sorted keys; NaN and infinity are refused."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Replace `path` by a table with a header."""
+    with writing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, columns)
+        table.writeheader()
+        table.writerows(rows)
+
+
+def claim(path: Path, settings: Mapping[str, object]) -> None:
+    """Write down what is trained in the folder of `path`, or refuse when something else already is."""
+    if not path.is_file():
+        write_json(path, settings)
+        return
+    try:
+        found = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise GradveilError(f"{path}: damaged ({error}); remove the folder or choose another --out") from error
+    if differing := [name for name, value in settings.items() if name not in found or found[name] != value]:
+        raise GradveilError(
+            f"{path.parent} holds a training with another {differing[0]}; remove it or choose another --out"
+        )
 
 
 def _umask() -> int:

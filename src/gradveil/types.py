@@ -82,6 +82,11 @@ def to_unit(images: Tensor) -> Tensor:
     return images.to(torch.float32) / 255
 
 
+def to_channels_last(images: Tensor) -> Tensor:
+    """As `to_unit`, in the layout in which convolutions are fastest on a CPU, whatever layout the images are in."""
+    return torch.empty(images.shape, memory_format=torch.channels_last).copy_(images).div_(255)
+
+
 def to_bytes(images: Tensor) -> Tensor:
     """Floats in [0, 1] to uint8 pixels, clipped and rounded."""
     return (images.detach().clamp(0, 1) * 255).round().to(torch.uint8)

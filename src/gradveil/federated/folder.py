@@ -13,7 +13,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.plan import Plan
 from gradveil.federated.server import Server
-from gradveil.files import write_json
+from gradveil.files import claim
 from gradveil.tensors import read_facts, read_tensors, write_tensors
 
 SETTINGS, HOW, LOG = "settings.json", "curious.json", "log.txt"
@@ -30,7 +30,8 @@ def claimed(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str
     """
     fresh = not (folder / SETTINGS).exists()
     new = [path for path in (folder, *folder.parents) if not path.exists()]
-    _claim(folder, plan, curiosity, topology)
+    curious = None if curiosity is None else json.loads(json.dumps(asdict(curiosity)))
+    claim(folder / SETTINGS, {**json.loads(plan.to_json()), "curious": curious, "topology": topology})
     try:
         yield
     except GradveilError:
@@ -41,23 +42,6 @@ def claimed(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str
                 for path in new:
                     path.rmdir()
         raise
-
-
-def _claim(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str | None) -> None:
-    settings = json.loads(plan.to_json())
-    settings["curious"] = None if curiosity is None else json.loads(json.dumps(asdict(curiosity)))
-    settings["topology"] = topology
-    path = folder / SETTINGS
-    if not path.is_file():
-        write_json(path, settings)
-        return
-    try:
-        found = {"topology": None, **dict(json.loads(path.read_text(encoding="utf-8")))}
-        differing = [name for name, value in settings.items() if found[name] != value]
-    except (ValueError, KeyError, TypeError) as error:
-        raise GradveilError(f"{path}: damaged ({error}); remove the folder or choose another --out") from error
-    if differing:
-        raise GradveilError(f"{folder} holds a training with another {differing[0]}; remove it or choose another --out")
 
 
 def write_checkpoint(path: Path, server: Server, facts: Mapping[str, object]) -> None:

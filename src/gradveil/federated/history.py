@@ -3,11 +3,11 @@
 import csv
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from gradveil.errors import GradveilError
-from gradveil.files import writing
+from gradveil.files import write_csv
 
 LARGEST_HISTORY = 16 * 2**20
 
@@ -32,10 +32,7 @@ class Row:
 
 def write_history(folder: Path, history: Sequence[Row]) -> None:
     """Put `history.csv` into a run folder."""
-    with writing(folder / "history.csv") as temporary, temporary.open("w", newline="") as file:
-        table = csv.DictWriter(file, ["round", "accuracy", "test_images"])
-        table.writeheader()
-        table.writerows(asdict(row) for row in history)
+    write_csv(folder / "history.csv", [field.name for field in fields(Row)], map(asdict, history))
 
 
 def read_history(folder: Path) -> list[Row]:

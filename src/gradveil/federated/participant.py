@@ -17,7 +17,7 @@ from gradveil.models.stochastic import drawing, normal
 from gradveil.randomness import derive_seed, generator, hashed_uniform
 from gradveil.store import content_hash
 from gradveil.training.batches import crop_and_flip
-from gradveil.types import Batch, Dataset, Gradients, ImageSet
+from gradveil.types import Batch, Dataset, Gradients, ImageSet, to_channels_last
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,7 @@ class Work:
 
     @property
     def batch(self) -> Batch:
-        # Channels last is the layout convolutions are fastest in on a CPU.
-        unit = torch.empty(self.seen.shape, memory_format=torch.channels_last)
-        return Batch(unit.copy_(self.seen).div_(255), self.private.labels)
+        return Batch(to_channels_last(self.seen), self.private.labels)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from gradveil.files import writing
+from gradveil.files import write_csv
 
 NAME = "participants.csv"
 
@@ -23,10 +23,7 @@ class Standing:
 
 def write_standings(folder: Path, standings: Sequence[Standing]) -> None:
     """Put `participants.csv` into a run folder."""
-    with writing(folder / NAME) as temporary, temporary.open("w", newline="") as file:
-        table = csv.DictWriter(file, [field.name for field in fields(Standing)])
-        table.writeheader()
-        table.writerows(asdict(standing) for standing in standings)
+    write_csv(folder / NAME, [field.name for field in fields(Standing)], map(asdict, standings))
 
 
 def read_standings(folder: Path) -> list[Standing]:

@@ -1,13 +1,12 @@
 """Accuracy and leakage per round, from one run."""
 
-import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
 
 from gradveil.federated.recordings import Recording
-from gradveil.files import writing
+from gradveil.files import write_csv
 from gradveil.records import Record
 
 
@@ -51,8 +50,5 @@ def _leak(number: int, participants: int, records: Sequence[Record]) -> Leak:
 
 
 def write_leaks(path: Path, leaks: Sequence[Leak]) -> None:
-    """One row per recording, as CSV."""
-    with writing(path) as temporary, temporary.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(asdict(leaks[0])))
-        table.writeheader()
-        table.writerows(asdict(leak) for leak in leaks)
+    """One row per round and size of sum, as CSV."""
+    write_csv(path, [field.name for field in fields(Leak)], map(asdict, leaks))

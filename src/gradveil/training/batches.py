@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from gradveil.defenses import Defense, NoDefense
 from gradveil.randomness import derive_seed, generator, hashed_uniform
-from gradveil.types import ImageSet, to_unit
+from gradveil.types import ImageSet, to_channels_last, to_unit
 
 if TYPE_CHECKING:
     import lightning as L
@@ -114,9 +114,7 @@ class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
         epoch, indices = ticket
         chosen = crop_and_flip(self.images.images[indices], indices, self.seed, epoch)
         chosen = self.defense.images(chosen, seed=derive_seed(self.seed, "epoch", epoch), indices=indices)
-        # Channels last is the layout convolutions are fastest in on a CPU, and the defense must not change it.
-        unit = torch.empty(chosen.shape, memory_format=torch.channels_last)
-        return unit.copy_(chosen).div_(255), self.images.labels[indices]
+        return to_channels_last(chosen), self.images.labels[indices]
 
 
 def _chunks(indices: Tensor, size: int) -> list[Tensor]:

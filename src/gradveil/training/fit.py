@@ -1,7 +1,5 @@
 """Train a classifier on Lightning; a killed run goes on where it was and ends with the same weights."""
 
-import csv
-import json
 import logging
 import math
 import warnings
@@ -18,7 +16,7 @@ from torch import nn
 
 from gradveil.defenses import Defense, NoDefense
 from gradveil.errors import GradveilError
-from gradveil.files import write_json, writing
+from gradveil.files import claim, write_csv
 from gradveil.models import untrained
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
@@ -147,10 +145,7 @@ class Keeper(Checkpoint):
         if row["accuracy"] > max((past["accuracy"] for past in self.history[:-1]), default=-1.0):
             save_weights(self.best, self.network, card)
         save_weights(self.last, self.network, card)
-        with writing(self.table) as temporary, temporary.open("w", newline="") as file:
-            rows = csv.DictWriter(file, ["epoch", "loss", "accuracy"])
-            rows.writeheader()
-            rows.writerows(self.history)
+        write_csv(self.table, ["epoch", "loss", "accuracy"], self.history)
         trainer.save_checkpoint(self.checkpoint)
 
 
@@ -164,19 +159,7 @@ def _claim(folder: Path, dataset: Dataset, model: str, recipe: Recipe, defense: 
         "defense": str(defense),
         "seed": seed,
     }
-    claim = folder / "settings.json"
-    if claim.is_file():
-        try:
-            found = json.loads(claim.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise GradveilError(f"{claim}: damaged ({error}); remove the folder or choose another --out") from error
-        differing = [name for name in settings if not isinstance(found, dict) or found.get(name) != settings[name]]
-        if differing:
-            raise GradveilError(
-                f"{folder} holds a training with another {differing[0]}; remove it or choose another --out"
-            )
-    else:
-        write_json(claim, settings)
+    claim(folder / "settings.json", settings)
 
 
 def _tensorboard_logger(folder: Path) -> TensorBoardLogger:
