@@ -135,6 +135,17 @@ def test_the_page_says_what_the_statistics_say(audit: Path) -> None:
     assert {"leaks", "protects"} <= {light.overall.tone for lights in study.lights.values() for light in lights}
 
 
+def test_a_chain_that_begins_with_random_policies_is_no_control(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, defenses=("0-1", "random | prune:0.9", "random:draw=1"), stages=("0",), images=4, trainings=0)
+    study = Study(read_run(write_audit(tmp_path, fashion.test, plan)))
+    ordered = ["none", "random", "random:draw=1", "0-1", "random | prune:0.9"]
+    assert [one.defense for one in study.found] == ordered
+    controls = {verdict.defense: verdict.control for verdict in study.verdicts}
+    assert {name for name, control in controls.items() if control is None} == {"none", "random", "random:draw=1"}
+    assert {control.references for control in controls.values() if control is not None} == {2}
+    assert [pair.defense for pair in compared(study, study)] == ordered
+
+
 def test_same_folder_same_bytes(audit: Path, own: Path) -> None:
     for folder in (audit, own):
         study = Study(read_run(folder))

@@ -10,7 +10,7 @@ from gradveil.files import write_text
 from gradveil.report.page import NOTHING, plain, rendered, versions
 from gradveil.report.run import Run, read_run
 from gradveil.report.study import Judged, Study
-from gradveil.report.wording import knowledge_of
+from gradveil.report.wording import is_control, knowledge_of
 from gradveil.scenario import UNDEFENDED
 
 Key = tuple[str, str, str, str]
@@ -108,7 +108,7 @@ def _pair(
 def _order(key: Key) -> tuple[object, ...]:
     """Early stages first; of each the undefended gradient, and random policies before others."""
     dataset, model, stage, defense = key
-    return dataset, model, stage_order(stage), defense != UNDEFENDED, not defense.startswith("random"), defense
+    return dataset, model, stage_order(stage), defense != UNDEFENDED, not is_control(defense), defense
 
 
 def _headline(pairs: list[Pair]) -> str:

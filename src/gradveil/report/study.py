@@ -26,6 +26,7 @@ from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level
 from gradveil.plots.leakage import LeakageRow
 from gradveil.plots.tradeoff import TradeoffPoint
 from gradveil.report.run import Run
+from gradveil.report.wording import is_control
 from gradveil.scenario import UNDEFENDED
 
 # What a traffic light says in two words.
@@ -85,7 +86,7 @@ class Study:
             key=lambda one: (
                 settings[one.setting],
                 one.defense != UNDEFENDED,
-                not one.defense.startswith("random"),
+                not is_control(one.defense),
                 order.get(one.defense, len(order)),
                 one.defense,
             ),
@@ -93,7 +94,7 @@ class Study:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        controls = {one.defense for one in self.found if one.defense.startswith("random")}
+        controls = {one.defense for one in self.found if is_control(one.defense)}
         return verdicts_on(self.found, controls)
 
     @cached_property

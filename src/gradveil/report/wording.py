@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gradveil.audit.plan import RANDOM
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
 from gradveil.records import Record
@@ -51,6 +52,11 @@ DEFINITIONS = {
 def called(defense: str) -> str:
     """As people say it."""
     return "no defense" if defense == UNDEFENDED else defense
+
+
+def is_control(defense: str) -> bool:
+    """Whether a defense is random policies and nothing else; a chain that begins with them is a defense like any other."""
+    return defense.partition(":")[0] == RANDOM and "|" not in defense
 
 
 def in_words(defense: str) -> str:
