@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gradveil.report.run import Run
-from gradveil.report.wording import called
+from gradveil.scenario import called
 
 MOST_LINES = 30
 

@@ -20,8 +20,8 @@ from gradveil.report.run import Named, read_run
 from gradveil.report.study import WORD, Study, short
 from gradveil.report.traces import traces
 from gradveil.report.wall import tiles
-from gradveil.report.wording import DEFINITIONS, called, in_words, knowledge_of
-from gradveil.scenario import UNDEFENDED
+from gradveil.report.wording import DEFINITIONS, in_words, knowledge_of
+from gradveil.scenario import UNDEFENDED, called
 from gradveil.version import __version__
 
 NOTHING = "\N{EN DASH}"

@@ -11,7 +11,7 @@ from gradveil.files import write_text
 from gradveil.report.coverage import missing
 from gradveil.report.page import mean, number
 from gradveil.report.study import Judged, Study, short
-from gradveil.report.wording import called
+from gradveil.scenario import called
 
 Cell = str | float | int | bool | None
 

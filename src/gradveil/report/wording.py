@@ -6,7 +6,6 @@ from gradveil.audit.plan import RANDOM
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
 from gradveil.records import Record
-from gradveil.scenario import UNDEFENDED
 from gradveil.transforms import Policy
 
 DEFINITIONS = {
@@ -47,11 +46,6 @@ DEFINITIONS = {
         "Cannot tell: everything else. None of them says safe: attacks that were not tried may do better."
     ),
 }
-
-
-def called(defense: str) -> str:
-    """As people say it."""
-    return "no defense" if defense == UNDEFENDED else defense
 
 
 def is_control(defense: str) -> bool:
