@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gradveil.audit.findings import Findings, stage_order, worst_cases
+from gradveil.audit.findings import stage_order, worst_gains
 from gradveil.audit.spread import Spread, spread_of
 from gradveil.files import write_text
 from gradveil.report.page import NOTHING, plain, rendered, versions
@@ -95,7 +95,7 @@ def _pair(
     keys = {attack.key for attack in first.found.attacks} & {attack.key for attack in second.found.attacks}
     if not keys:
         return Pair(*key, first, second, None, "no attack in common")
-    before, after = _gains(first.found, keys), _gains(second.found, keys)
+    before, after = worst_gains(first.found, keys), worst_gains(second.found, keys)
     # The same number may be another image in another run.
     common = [
         index for index in sorted(before.keys() & after.keys()) if there[key[0], index] == here[key[0], index] != ""
@@ -131,10 +131,6 @@ def _measured(pairs: list[Pair], first: Study, second: Study) -> list[Pair]:
 
 def _judged(study: Study) -> dict[Key, Judged]:
     return {(*setting, one.found.defense): one for setting, judged in study.stages.items() for one in judged}
-
-
-def _gains(found: Findings, keys: set[tuple[str, str]]) -> dict[int, float]:
-    return {one.index: one.gain for one in worst_cases(attack for attack in found.attacks if attack.key in keys)}
 
 
 def _originals(run: Run) -> dict[tuple[str, int], str]:
