@@ -335,6 +335,22 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
     assert "are the same" in same
 
 
+def test_images_are_compared_with_the_originals_of_their_own_stage(fashion: Dataset, tmp_path: Path) -> None:
+    """Federated participants crop in every round, so the same number is another picture in another round."""
+    rounds = ("after 1 rounds", "after 2 rounds")
+    for number, name in enumerate(("first", "second")):
+        for stage in rounds:
+            for index in range(3):
+                record = made_record(replace(BARE, stage=stage), fashion.test, index, 0.5)
+                moved = index + 10 * (number + 1) if stage == rounds[1] else index
+                cropped = made_record(BARE, fashion.test, moved, 0.5).pictures["original"]
+                write_records(tmp_path / name, [replace(record, pictures=record.pictures | {"original": cropped})])
+    studies = (Study(read_run(tmp_path / name)) for name in ("first", "second"))
+    same, other = compared(*studies)
+    assert (same.stage, same.difference and same.difference.n) == (rounds[0], 3)
+    assert (other.stage, other.words) == (rounds[1], "no image in common")
+
+
 def test_accuracy_has_an_interval_whatever_the_trainings(audit: Path) -> None:
     accuracies = [one for one in read_run(audit).accuracies if one.defense == "none"]
     over = spread_of([one.accuracy for one in accuracies])

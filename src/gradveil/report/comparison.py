@@ -14,6 +14,8 @@ from gradveil.report.wording import is_control, knowledge_of
 from gradveil.scenario import UNDEFENDED
 
 Key = tuple[str, str, str, str]
+# (dataset, stage, index): participants crop images anew in every round, so that one number is another original there.
+ImageKey = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ def _pair(
     key: Key,
     first: Judged | None,
     second: Judged | None,
-    there: Mapping[tuple[str, int], str],
-    here: Mapping[tuple[str, int], str],
+    there: Mapping[ImageKey, str],
+    here: Mapping[ImageKey, str],
 ) -> Pair:
     if first is None or second is None:
         return Pair(*key, first, second, None, "only in the second run" if first is None else "only in the first run")
@@ -97,8 +99,11 @@ def _pair(
         return Pair(*key, first, second, None, "no attack in common")
     before, after = worst_gains(first.found, keys), worst_gains(second.found, keys)
     # The same number may be another image in another run.
+    dataset, _, stage, _ = key
     common = [
-        index for index in sorted(before.keys() & after.keys()) if there[key[0], index] == here[key[0], index] != ""
+        index
+        for index in sorted(before.keys() & after.keys())
+        if there[dataset, stage, index] == here[dataset, stage, index] != ""
     ]
     if not common:
         return Pair(*key, first, second, None, "no image in common")
@@ -133,8 +138,8 @@ def _judged(study: Study) -> dict[Key, Judged]:
     return {(*setting, one.found.defense): one for setting, judged in study.stages.items() for one in judged}
 
 
-def _originals(run: Run) -> dict[tuple[str, int], str]:
-    return {(one.scenario.dataset, one.index): one.pictures["original"] for one in run.records}
+def _originals(run: Run) -> dict[ImageKey, str]:
+    return {(one.scenario.dataset, one.scenario.stage, one.index): one.pictures["original"] for one in run.records}
 
 
 def _settings(run: Run) -> dict[str, str]:
