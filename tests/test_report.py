@@ -146,6 +146,34 @@ def test_a_chain_that_begins_with_random_policies_is_no_control(fashion: Dataset
     assert [pair.defense for pair in compared(study, study)] == ordered
 
 
+@pytest.fixture
+def two_networks(own: Path, fashion: Dataset) -> Path:
+    """The audit, and beside it records of the same model on other data, which its plan does not speak of."""
+    of = replace(BARE, dataset="cifar10", model=SMALL.model)
+    for defense in ("none", "random"):
+        write_records(own, [made_record(replace(of, defense=defense), fashion.test, index, 0.5) for index in range(9)])
+    return own
+
+
+def test_accuracies_are_those_of_the_network_in_the_plan(two_networks: Path) -> None:
+    study = Study(read_run(two_networks))
+    losses = {key: [light.loss for light in lights] for key, lights in study.lights.items()}
+    assert losses["cifar10", SMALL.model] == [None, None]
+    assert any(losses[SMALL.dataset, SMALL.model])
+    assert study.tradeoff("cifar10", SMALL.model) == []
+    known = {(one.dataset, one.stage): one.images[0].properties.keys() for one in study.vulnerable}
+    assert "loss" not in known["cifar10", "untrained"]
+    assert "loss" in known[SMALL.dataset, "untrained"]
+
+
+def test_every_address_on_the_page_is_there_once(two_networks: Path) -> None:
+    page = Tags(write_report(two_networks).read_text())
+    names = [one["id"] for _, one in page.tags if one.get("id")]
+    assert len(names) == len(set(names))
+    inside = {one["href"] for _, one in page.tags if (one.get("href") or "").startswith("#")}
+    assert {f"#{name}" for name in names} >= inside
+
+
 def test_same_folder_same_bytes(audit: Path, own: Path) -> None:
     for folder in (audit, own):
         study = Study(read_run(folder))

@@ -130,8 +130,8 @@ def _headline(pairs: list[Pair]) -> str:
 
 def _measured(pairs: list[Pair], first: Study, second: Study) -> list[Pair]:
     """One pair for every defense of a model whose accuracy is known in one of the runs."""
-    known = [pair for pair in pairs if any(study.loss(pair.model, pair.defense) for study in (first, second))]
-    return list({(pair.dataset, pair.model, pair.defense): pair for pair in known}.values())
+    by_defense = {(pair.dataset, pair.model, pair.defense): pair for pair in pairs}
+    return [pair for key, pair in by_defense.items() if any(study.loss(*key) for study in (first, second))]
 
 
 def _judged(study: Study) -> dict[Key, Judged]:

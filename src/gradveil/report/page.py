@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import platform
-import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -85,7 +84,6 @@ def rendered(template: str, **values: object) -> str:
         "percent": percent,
         "called": called,
         "in_words": in_words,
-        "slug": slug,
         "verdict": short,
     }
     assert environment.loader is not None
@@ -133,11 +131,6 @@ def number(value: float | None, digits: int = 1) -> str:
 def percent(value: float, digits: int = 1) -> str:
     """A share in percent."""
     return f"{number(100 * value, digits)}%"
-
-
-def slug(name: str) -> str:
-    """A name as part of an address on the page."""
-    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", name)
 
 
 def _line(one: Named) -> str:

@@ -101,17 +101,21 @@ class Study:
     def losses(self) -> dict[str, AccuracyLoss]:
         return {loss.defense: loss for loss in accuracy_losses(self.run.accuracies)}
 
-    def loss(self, model: str, defense: str) -> AccuracyLoss | None:
-        """The accuracies of a folder are those of the network in its plan."""
-        measured = self.run.plan is None or self.run.plan.model == model
-        return self.losses.get(defense) if measured else None
+    def loss(self, dataset: str, model: str, defense: str) -> AccuracyLoss | None:
+        """What a defense costs one network; None where that was not measured."""
+        return self.losses.get(defense) if self._of_plan(dataset, model) else None
+
+    def _of_plan(self, dataset: str, model: str) -> bool:
+        """Whether the accuracies and properties of the folder, which name no network, are of this one: the plan's."""
+        plan = self.run.plan
+        return plan is None or (plan.dataset, plan.model) == (dataset, model)
 
     @cached_property
     def stages(self) -> dict[tuple[str, str, str], list[Judged]]:
         """By (dataset, model, stage)."""
         settings: dict[tuple[str, str, str], list[Judged]] = {}
         for found, verdict in zip(self.found, self.verdicts, strict=True):
-            loss = self.loss(found.model, found.defense)
+            loss = self.loss(found.dataset, found.model, found.defense)
             said = [
                 statement(one, loss, defense=found.defense, model=found.model, stage=found.stage)
                 for one in found.success
@@ -127,7 +131,7 @@ class Study:
         for one in overall(self.verdicts):
             key = (one.dataset, one.model)
             own = [v for v in self.verdicts if (v.dataset, v.model, v.defense) == (*key, one.defense)]
-            models.setdefault(key, []).append(Light(one, tuple(own), self.loss(one.model, one.defense)))
+            models.setdefault(key, []).append(Light(one, tuple(own), self.loss(*key, one.defense)))
         return models
 
     @cached_property
@@ -139,7 +143,7 @@ class Study:
                 r for r in self.run.records if (r.scenario.dataset, r.scenario.model, r.scenario.stage) == setting
             ]
             known = image_properties(records)
-            if self.run.plan is None or self.run.plan.model == setting[1]:
+            if self._of_plan(*setting[:2]):
                 at = [one for one in self.run.properties if one.stage == setting[2]]
                 if at:
                     known["loss"] = {one.index: one.loss for one in at}
@@ -166,7 +170,7 @@ class Study:
 
     def tradeoff(self, dataset: str, model: str) -> list[TradeoffPoint]:
         """The defenses whose accuracy is known, each at the stage where most leaks."""
-        if self.run.plan is not None and self.run.plan.model != model:
+        if not self._of_plan(dataset, model):
             return []
         points = []
         for light in self.lights[dataset, model]:
