@@ -76,9 +76,9 @@ class Study:
 
     @cached_property
     def found(self) -> list[Findings]:
-        """Early stages first; of each the undefended gradient, random policies, and then the defenses as the plan has them."""
-        plan = () if self.run.plan is None else self.run.plan.defenses
-        order = {defense: place for place, defense in enumerate(plan)}
+        """Early stages first; of each the undefended gradient, random policies, and then the defenses as the plans have them."""
+        planned = dict.fromkeys(defense for plan in reversed(self.run.plans) for defense in plan.defenses)
+        order = {defense: place for place, defense in enumerate(planned)}
         found = findings_of(self.run.records, self.run.eps)
         settings = {setting: place for place, setting in enumerate(dict.fromkeys(one.setting for one in found))}
         return sorted(
