@@ -15,6 +15,7 @@ from torch import nn
 
 from audits import PLAN, made_record, write_audit, write_records
 from gradveil.audit import spread_of
+from gradveil.audit.claim import claim
 from gradveil.audit.plan import AuditPlan
 from gradveil.errors import GradveilError
 from gradveil.leakage import measure
@@ -32,6 +33,7 @@ from gradveil.report import (
     write_report,
 )
 from gradveil.report.comparison import compared
+from gradveil.report.coverage import missing
 from gradveil.report.study import accuracy_interval
 from gradveil.report.traces import traces
 from gradveil.report.wall import MOST_TILES, tiles
@@ -257,6 +259,34 @@ def test_cells_without_their_records_are_reported(own: Path) -> None:
     assert "fast, adaptive attacker, gaussian:0.01, trained for 12 epochs: 0 of 9 images" in html
     assert "accuracy with no defense: 1 of 2 trainings" in html
     assert "accuracy with random: 0 of 2 trainings" in html
+
+
+def test_a_rerun_with_other_settings_that_was_killed_shows_what_it_lacks(own: Path, fashion: Dataset) -> None:
+    begun = AuditPlan(SMALL.dataset, SMALL.model, ("3-1-7+43-18-18",), stages=("0",), images=9, iterations=200)
+    first = begun.scenario(begun.cells[0])
+    write_records(own, [made_record(first, fashion.test, index, 0.5) for index in range(4)])
+    claim(begun, own)
+    lines = missing(read_run(own))
+    assert lines[0] == "fast, iterations 200, plain attacker, no defense, untrained: 4 of 9 images"
+    assert lines[1:] == [
+        f"fast, iterations 200, {attacker} attacker, {defense}, untrained: 0 of 9 images"
+        for defense in ("random", "3-1-7+43-18-18")
+        for attacker in ("plain", "adaptive")
+    ]
+
+
+def test_of_a_plan_that_was_given_up_only_what_was_begun_is_missing(own: Path) -> None:
+    given_up = replace(SMALL, defenses=("prune:0.9",), stages=("5",), trainings=9)
+    claim(given_up, own)
+    claim(SMALL, own)
+    assert missing(read_run(own)) == [f"accuracy with {name}: 2 of 9 trainings" for name in ("no defense", "random")]
+    text = " ".join(Tags(write_report(own).read_text()).text.split())
+    assert "earlier plan defenses: none, random, prune:0.9; stages: 5; trainings: 9" in text
+    record = next((own / "records").iterdir())
+    of = Record.from_json(record.read_text()).scenario
+    record.unlink()
+    claim(given_up, own)
+    assert f"{of.attack_in_words}, {of.attacker} attacker" in "".join(missing(read_run(own)))
 
 
 def png_head(width: int, height: int) -> str:

@@ -1,13 +1,13 @@
 """Two runs side by side, image by image where they attacked the same ones."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from gradveil.audit.findings import stage_order, worst_gains
 from gradveil.audit.spread import Spread, spread_of
 from gradveil.files import write_text
-from gradveil.report.page import NOTHING, plain, rendered, versions
+from gradveil.report.page import NOTHING, plain, rendered, settings_of, versions
 from gradveil.report.run import Run, read_run
 from gradveil.report.study import Judged, Study
 from gradveil.report.wording import is_control, knowledge_of
@@ -143,7 +143,7 @@ def _originals(run: Run) -> dict[ImageKey, str]:
 
 
 def _settings(run: Run) -> dict[str, str]:
-    settings = {} if run.plan is None else {f"plan: {name}": plain(value) for name, value in asdict(run.plan).items()}
+    settings = {} if run.plan is None else {f"plan: {name}": value for name, value in settings_of(run.plan).items()}
     settings["seeds"] = plain(sorted({one.scenario.seed for one in run.records}))
     settings["gradveil of the records"] = plain(sorted({one.gradveil for one in run.records}))
     settings["attacks"] = plain(sorted({one.scenario.attack_in_words for one in run.records}))

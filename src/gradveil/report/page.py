@@ -11,6 +11,7 @@ import jinja2
 import torch
 from markupsafe import Markup
 
+from gradveil.audit.plan import AuditPlan
 from gradveil.audit.spread import Spread
 from gradveil.files import write_text
 from gradveil.report.coverage import missing
@@ -61,7 +62,8 @@ def write_page(study: Study) -> Path:
         ),
         versions=versions() | {"gradveil of the records": ", ".join(sorted({one.gradveil for one in run.records}))},
         seeds=sorted({record.scenario.seed for record in run.records}),
-        plan=None if run.plan is None else {name: plain(value) for name, value in asdict(run.plan).items()},
+        plan=None if run.plan is None else settings_of(run.plan),
+        earlier=[_differing(one, run.plan) for one in run.plans if run.plan is not None and one != run.plan],
     )
     write_text(run.folder / "records.jsonl", "".join(_line(one) for one in run.named))
     path = run.folder / "report.html"
@@ -105,6 +107,11 @@ def versions() -> dict[str, str]:
     return {"gradveil": __version__, "torch": torch.__version__, "Python": platform.python_version()}
 
 
+def settings_of(plan: AuditPlan) -> dict[str, str]:
+    """A plan for people."""
+    return {name: plain(value) for name, value in asdict(plan).items()}
+
+
 def plain(value: object) -> str:
     """A setting for people."""
     if isinstance(value, tuple | list):
@@ -131,6 +138,12 @@ def number(value: float | None, digits: int = 1) -> str:
 def percent(value: float, digits: int = 1) -> str:
     """A share in percent."""
     return f"{number(100 * value, digits)}%"
+
+
+def _differing(plan: AuditPlan, last: AuditPlan) -> str:
+    """What an earlier plan asked for otherwise than the last."""
+    there = settings_of(last)
+    return "; ".join(f"{name}: {value}" for name, value in settings_of(plan).items() if value != there[name])
 
 
 def _line(one: Named) -> str:
