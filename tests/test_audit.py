@@ -1,4 +1,5 @@
 import json
+import shlex
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 from gradveil.audit import accuracy_losses, findings_of, overall, verdicts_on
 from gradveil.audit import matrix as matrix_module
@@ -14,6 +16,8 @@ from gradveil.audit.matrix import Audit, run_audit, spread_indices, staged
 from gradveil.audit.perception import lpips_metric, perceived
 from gradveil.audit.plan import AuditPlan, Cell, parse_defenses
 from gradveil.audit.tables import PERCEPTION
+from gradveil.cli import app
+from gradveil.cli.audit import command_of
 from gradveil.defenses import defense_named
 from gradveil.errors import GradveilError
 from gradveil.models.weights import ModelCard, save_weights
@@ -249,6 +253,26 @@ def test_perception_compares_like_with_like(audited: Audit) -> None:
         # Pictures have 8 bits, so a perfect reconstruction is off by their rounding.
         assert row.lpips_transformed == pytest.approx(record.mse_transformed, abs=2e-4)
         assert row.lpips_original == pytest.approx(record.mse_original, abs=2e-4)
+
+
+def test_the_command_on_the_page_repeats_the_audit(tmp_path: Path) -> None:
+    plain = command_of(PLAN, tmp_path)
+    assert "--data-dir" not in plain
+    assert "--lpips" not in plain
+    said = shlex.split(command_of(PLAN, tmp_path / "out", data_dir=tmp_path / "my data", lpips=True))
+    assert said[said.index("--data-dir") + 1] == str(tmp_path / "my data")
+    assert said[said.index("--out") + 1] == str(tmp_path / "out")
+    assert "--lpips" in said
+
+
+def test_the_page_has_the_commands_of_all_its_audits(tmp_path: Path) -> None:
+    options = ["--model", "mlp-16", "--attacks", "analytic", "--stages", "0", "--images", "1", "--out", str(tmp_path)]
+    for defense in ("prune:0.9", "prune:0.5"):
+        result = CliRunner().invoke(app, ["audit", *options, "--defenses", defense])
+        assert result.exit_code == 0, result.output
+    commands = read_run(tmp_path).notes.commands
+    assert [command.count("prune:0.9") for command in commands] == [1, 0]
+    assert [command.count("prune:0.5") for command in commands] == [0, 1]
 
 
 def test_lpips_says_what_is_missing() -> None:
