@@ -55,7 +55,8 @@ def against_controls(defended: Findings, controls: Sequence[Findings]) -> Compar
     means = [sum(gains[index] for index in common) / len(common) for gains in drawn]
     own = sum(here[index] for index in common) / len(common)
     difference = spread_of([sum(gains[index] for gains in drawn) / len(drawn) - here[index] for index in common])
-    who = "one random policy" if len(drawn) == 1 else f"{len(drawn)} random policies"
+    # A control is a hybrid of several policies already.
+    who = "random policies" if len(drawn) == 1 else f"{len(drawn)} draws of random policies"
     if difference.above_zero:
         text = f"Better than {who}: {difference.words()} less leaks than from them on average."
     elif difference.below_zero:

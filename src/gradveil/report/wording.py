@@ -39,7 +39,7 @@ DEFINITIONS = {
         "Wright; p-values after Holm."
     ),
     "Verdicts": (
-        "Leaks: the mean worst-case gain is clearly above 0, or an image reaches the smallest eps that its null does "
+        "Leaks: the mean worst-case gain is clearly above 0, or an image reaches the smallest eps and its null does "
         "not, or images are identified more often than by chance. Attack failed: none of that without the defense "
         "either. Protects: the undefended attack works, the defended one shows none of it, and no doubt is left "
         "(enough images, interval below 0, clearly less than undefended, no image that stands out, no missing runs). "
