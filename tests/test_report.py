@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from torch import nn
 
 from audits import PLAN, made_record, write_audit, write_records
@@ -29,11 +30,14 @@ from gradveil.report import (
     write_comparison,
     write_csv,
     write_figures,
+    write_grid,
     write_markdown,
     write_report,
 )
 from gradveil.report.comparison import compared
 from gradveil.report.coverage import missing
+from gradveil.report.grid import GAP, LABEL, TILE
+from gradveil.report.run import Named
 from gradveil.report.study import accuracy_interval
 from gradveil.report.traces import traces
 from gradveil.report.wall import MOST_TILES, tiles
@@ -445,6 +449,26 @@ def test_columns_for_pictures_begin_without_a_defense(fashion: Dataset) -> None:
     (group,) = grouped([made_record(of, fashion.test, 0, 0.5) for of in (DEFENDED, BARE)])
     assert list(group.columns) == ["none", DEFENDED.defense]
     assert group.indices == [0]
+
+
+def test_pictures_show_what_their_gain_is_of(fashion: Dataset, tmp_path: Path) -> None:
+    knowing = replace(DEFENDED, attacker="adaptive")
+    records = [made_record(of, fashion.test, 0, 0.5) for of in (BARE, DEFENDED, knowing)]
+    (group,) = grouped(records)
+    with Image.open(write_grid(group, tmp_path / "grid.png")) as sheet:
+        tiles_of = [
+            sheet.crop((left, LABEL, left + TILE, LABEL + TILE)) for left in range(GAP, sheet.width, TILE + GAP)
+        ]
+    steps = [(0, "original"), (0, "reconstruction"), (1, "transformed"), (1, "reconstruction")]
+    for tile, (at, name) in zip(tiles_of, [*steps, (2, "transformed"), (2, "estimate")], strict=True):
+        shown = from_png(records[at].pictures[name]).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
+        assert tile.convert("RGB").tobytes() == shown.tobytes(), (at, name)
+    last = {
+        tile.record.scenario: tile.pictures[-1].png for tile in tiles([Named("a", False, record) for record in records])
+    }
+    assert last == {
+        one.scenario: one.pictures["estimate" if one.scenario == knowing else "reconstruction"] for one in records
+    }
 
 
 @pytest.fixture(scope="module")
