@@ -1,6 +1,5 @@
 """Run folders of audits that nobody ran: real images, reconstructions that are the image and noise."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 import torch
 
 from gradveil import metrics
+from gradveil.audit.claim import CLAIM, Claim
 from gradveil.audit.plan import AuditPlan
 from gradveil.files import write_json
 from gradveil.pictures import to_png
@@ -28,7 +28,6 @@ PLAN = AuditPlan(
     eps=(18.0, 25.0),
     trainings=3,
 )
-WORDS = {"0": "untrained", "5": "after 5 training steps", "trained": "trained for 12 epochs"}
 # How much of the image is in the reconstruction, per defense, and what is left of that as training goes on.
 SHARES = {"none": 0.9, "random": 0.75, "3-1-7+43-18-18": 0.5, "gaussian:0.01": 0.0}
 FADING = {"0": 1.0, "5": 0.8, "trained": 0.0}
@@ -86,21 +85,12 @@ def made_record(scenario: Scenario, images: ImageSet, index: int, share: float) 
 def write_audit(folder: Path, images: ImageSet, plan: AuditPlan = PLAN, *, seed: int = 0) -> Path:
     """The folder of an audit with all of its files."""
     for cell in plan.cells:
-        scenario = Scenario(
-            plan.dataset,
-            plan.model,
-            WORDS[cell.stage],
-            cell.defense,
-            cell.attack,
-            plan.iterations,
-            seed,
-            attacker=cell.attacker,
-        )
+        scenario = plan.scenario(cell)
         share = SHARES.get(cell.defense, 0.6) * FADING[cell.stage] * (0.8 if cell.attacker == "plain" else 1.0)
         write_records(
             folder, [made_record(scenario, images, i, share * (0.8 + 0.2 * (i % 5) / 4)) for i in range(plan.images)]
         )
-    write_json(folder / "audit.json", json.loads(plan.to_json()))
+    (folder / CLAIM).write_text(Claim((plan,)).to_json())
     rng = np.random.default_rng(seed)
     accuracies = [
         {

@@ -1,19 +1,27 @@
 import json
-from dataclasses import replace
+import shlex
+import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from typer.testing import CliRunner
 
 from gradveil.audit import accuracy_losses, findings_of, overall, verdicts_on
 from gradveil.audit import matrix as matrix_module
-from gradveil.audit.matrix import Audit, run_audit, scenario_of, spread_indices, staged
+from gradveil.audit.claim import Claim, claim, read_claim
+from gradveil.audit.matrix import Audit, run_audit, spread_indices, staged
 from gradveil.audit.perception import lpips_metric, perceived
 from gradveil.audit.plan import AuditPlan, Cell, parse_defenses
+from gradveil.audit.tables import PERCEPTION
+from gradveil.cli import app
+from gradveil.cli.audit import command_of
 from gradveil.defenses import defense_named
 from gradveil.errors import GradveilError
 from gradveil.models.weights import ModelCard, save_weights
+from gradveil.report import read_run
 from gradveil.types import Dataset, ImageSet
 
 # A closed form on a network of fully connected layers: real reconstructions in no time.
@@ -51,10 +59,34 @@ def test_controls_and_knowing_attackers_are_always_there() -> None:
 
 
 def test_plans_survive_json() -> None:
-    assert AuditPlan.from_json(PLAN.to_json()) == PLAN
+    claimed = Claim((replace(PLAN, images=2), PLAN), "0f")
+    assert Claim.from_json(claimed.to_json()) == claimed
     for change in ({"stages": "0"}, {"eps": [None]}, {"images": "4"}, {"more": 1}, {"seed": True}):
-        with pytest.raises(GradveilError, match="not the plan"):
-            AuditPlan.from_json(json.dumps(json.loads(PLAN.to_json()) | change))
+        with pytest.raises(GradveilError, match="not the plans"):
+            Claim.from_json(json.dumps({"plans": [asdict(PLAN) | change], "weights_sha256": None}))
+    for text in ('{"plans": [], "weights_sha256": null}', json.dumps(asdict(PLAN)), " " * 2**21):
+        with pytest.raises(GradveilError, match="not the plans"):
+            Claim.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe{}", b"{", b" " * 2**21, b"[" * 100_000], ids=["bytes", "half", "huge", "deep"]
+)
+@pytest.mark.parametrize("name", ["audit.json", "accuracies.json", "properties.json", "lpips.json"])
+def test_files_that_cannot_be_added_to_are_one_line(
+    name: str, content: bytes, small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(matrix_module, "measure", never)
+    with pytest.raises(GradveilError, match="remove it or choose another --out") as said:
+        run_audit(PLAN, small, tmp_path)
+    assert str(said.value).startswith(str(tmp_path / name))
+    assert "\n" not in str(said.value)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def never(*args: object, **kwargs: object) -> None:
+    raise AssertionError("there is nothing to do")
 
 
 @pytest.mark.parametrize(
@@ -114,6 +146,27 @@ def test_a_killed_audit_ends_with_the_same_bytes(
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     with pytest.raises(GradveilError, match="another model"):
         run_audit(replace(PLAN, model="mlp-8"), small, tmp_path / "cut")
+    run_audit(PLAN, small, tmp_path / "cut")
+    # No plan is forgotten, none is there twice, and the last is last.
+    assert read_claim(tmp_path / "cut").plans == (replace(PLAN, defenses=("prune:0.9", "prune:0.5")), PLAN)
+
+
+def test_a_second_audit_adds_to_the_tables_of_the_first(small: Dataset, tmp_path: Path) -> None:
+    def distance(guesses: Tensor, targets: Tensor) -> Tensor:
+        return (guesses - targets).square().mean((1, 2, 3))
+
+    first = replace(PLAN, stages=("0",), images=2, epochs=1, trainings=1)
+    second = replace(first, defenses=("prune:0.5",), stages=("2",), trainings=0)
+    before = run_audit(first, small, tmp_path, metric=distance)
+    after = run_audit(second, small, tmp_path, metric=distance)
+    assert read_run(tmp_path).accuracies == before.accuracies
+    assert set(read_run(tmp_path).properties) == {*before.telling, *after.telling}
+    assert len(PERCEPTION.read(tmp_path)) == len(before.records) + len(after.records)
+    third = run_audit(replace(second, trainings=1), small, tmp_path)
+    assert {(one.defense, one.seed) for one in read_run(tmp_path).accuracies} == {
+        (defense, 0) for defense in ("none", "random", "prune:0.9", "prune:0.5")
+    }
+    assert read_run(tmp_path).accuracies[:3] == third.accuracies
 
 
 @pytest.fixture(scope="module")
@@ -157,9 +210,6 @@ def test_stages_are_trained_once_and_with_the_defense(
     pruned, bare = (staged(PLAN, "2", defense_named(name), small, tmp_path) for name in ("prune:0.9", "none"))
     assert any(not torch.equal(a, b) for a, b in zip(pruned.parameters(), bare.parameters(), strict=True))
 
-    def never(*args: object, **kwargs: object) -> None:
-        raise AssertionError("it was trained before")
-
     monkeypatch.setattr(matrix_module, "train_steps", never)
     again = staged(PLAN, "2", defense_named("prune:0.9"), small, tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(pruned.parameters(), again.parameters(), strict=True))
@@ -172,7 +222,24 @@ def test_weights_of_your_own_are_attacked(small: Dataset, tmp_path: Path) -> Non
     plan = replace(PLAN, stages=("trained",), weights=str(tmp_path / "w.safetensors"))
     given = staged(plan, "trained", defense_named("none"), small, tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), given.parameters(), strict=True))
-    assert scenario_of(plan, Cell("trained", "none", "analytic", "plain")).stage == "trained, weights as given"
+    assert plan.scenario(Cell("trained", "none", "analytic", "plain")).stage == "trained, weights as given"
+
+
+def test_other_weights_at_the_same_path_are_refused(small: Dataset, tmp_path: Path) -> None:
+    card = ModelCard("mlp-16", (1, 28, 28), small.train.classes, small.name, 0, 1, None, "none", "0")
+    path, folder = tmp_path / "w.safetensors", tmp_path / "audit"
+    plan = replace(PLAN, stages=("trained",), weights=str(path), images=1)
+    save_weights(path, staged(PLAN, "0", defense_named("none"), small, tmp_path), card)
+    records = run_audit(plan, small, folder).records
+    # The same weights somewhere else are the same.
+    shutil.copy(path, tmp_path / "copy.safetensors")
+    assert run_audit(replace(plan, weights=str(tmp_path / "copy.safetensors")), small, folder).records == records
+    save_weights(path, staged(PLAN, "2", defense_named("none"), small, tmp_path), card)
+    with pytest.raises(GradveilError, match=r"other weights than .*w\.safetensors holds now; remove it or choose"):
+        run_audit(plan, small, folder)
+    with pytest.raises(GradveilError, match="other weights than a training makes"):
+        claim(PLAN, folder)
+    assert len(list((folder / "records").iterdir())) == len(records)
 
 
 def test_perception_compares_like_with_like(audited: Audit) -> None:
@@ -186,6 +253,26 @@ def test_perception_compares_like_with_like(audited: Audit) -> None:
         # Pictures have 8 bits, so a perfect reconstruction is off by their rounding.
         assert row.lpips_transformed == pytest.approx(record.mse_transformed, abs=2e-4)
         assert row.lpips_original == pytest.approx(record.mse_original, abs=2e-4)
+
+
+def test_the_command_on_the_page_repeats_the_audit(tmp_path: Path) -> None:
+    plain = command_of(PLAN, tmp_path)
+    assert "--data-dir" not in plain
+    assert "--lpips" not in plain
+    said = shlex.split(command_of(PLAN, tmp_path / "out", data_dir=tmp_path / "my data", lpips=True))
+    assert said[said.index("--data-dir") + 1] == str(tmp_path / "my data")
+    assert said[said.index("--out") + 1] == str(tmp_path / "out")
+    assert "--lpips" in said
+
+
+def test_the_page_has_the_commands_of_all_its_audits(tmp_path: Path) -> None:
+    options = ["--model", "mlp-16", "--attacks", "analytic", "--stages", "0", "--images", "1", "--out", str(tmp_path)]
+    for defense in ("prune:0.9", "prune:0.5"):
+        result = CliRunner().invoke(app, ["audit", *options, "--defenses", defense])
+        assert result.exit_code == 0, result.output
+    commands = read_run(tmp_path).notes.commands
+    assert [command.count("prune:0.9") for command in commands] == [1, 0]
+    assert [command.count("prune:0.5") for command in commands] == [0, 1]
 
 
 def test_lpips_says_what_is_missing() -> None:

@@ -545,7 +545,12 @@ def test_eps_that_one_colour_reaches_too_shows_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gain", "words"), [(-3.0, "Better than 2 random"), (-1.0, "No better than 2 random"), (1.0, "Worse than 2 random")]
+    ("gain", "words"),
+    [
+        (-3.0, "Better than 2 draws of random policies"),
+        (-1.0, "No better than 2 draws of random policies"),
+        (1.0, "Worse than 2 draws of random policies"),
+    ],
 )
 def test_random_policies_are_the_control(gain: float, words: str) -> None:
     rng = np.random.default_rng(0)
@@ -565,6 +570,9 @@ def test_random_policies_are_the_control(gain: float, words: str) -> None:
     assert found["none"].control is None
     assert found["19-1-18"].control is None
     assert judged(records)["3-1-7"].control is None
+    one = judged(records, ["19-1-18"])["3-1-7"].control
+    assert one is not None
+    assert one.reference == "random policies"
 
 
 def test_overall_is_the_worst_stage_where_the_attack_works() -> None:

@@ -11,10 +11,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from torch import nn
 
 from audits import PLAN, made_record, write_audit, write_records
 from gradveil.audit import spread_of
+from gradveil.audit.claim import claim
 from gradveil.audit.plan import AuditPlan
 from gradveil.errors import GradveilError
 from gradveil.leakage import measure
@@ -28,10 +30,14 @@ from gradveil.report import (
     write_comparison,
     write_csv,
     write_figures,
+    write_grid,
     write_markdown,
     write_report,
 )
 from gradveil.report.comparison import compared
+from gradveil.report.coverage import missing
+from gradveil.report.grid import GAP, LABEL, TILE
+from gradveil.report.run import Named
 from gradveil.report.study import accuracy_interval
 from gradveil.report.traces import traces
 from gradveil.report.wall import MOST_TILES, tiles
@@ -135,6 +141,45 @@ def test_the_page_says_what_the_statistics_say(audit: Path) -> None:
     assert {"leaks", "protects"} <= {light.overall.tone for lights in study.lights.values() for light in lights}
 
 
+def test_a_chain_that_begins_with_random_policies_is_no_control(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, defenses=("0-1", "random | prune:0.9", "random:draw=1"), stages=("0",), images=4, trainings=0)
+    study = Study(read_run(write_audit(tmp_path, fashion.test, plan)))
+    ordered = ["none", "random", "random:draw=1", "0-1", "random | prune:0.9"]
+    assert [one.defense for one in study.found] == ordered
+    controls = {verdict.defense: verdict.control for verdict in study.verdicts}
+    assert {name for name, control in controls.items() if control is None} == {"none", "random", "random:draw=1"}
+    assert {control.references for control in controls.values() if control is not None} == {2}
+    assert [pair.defense for pair in compared(study, study)] == ordered
+
+
+@pytest.fixture
+def two_networks(own: Path, fashion: Dataset) -> Path:
+    """The audit, and beside it records of the same model on other data, which its plan does not speak of."""
+    of = replace(BARE, dataset="cifar10", model=SMALL.model)
+    for defense in ("none", "random"):
+        write_records(own, [made_record(replace(of, defense=defense), fashion.test, index, 0.5) for index in range(9)])
+    return own
+
+
+def test_accuracies_are_those_of_the_network_in_the_plan(two_networks: Path) -> None:
+    study = Study(read_run(two_networks))
+    losses = {key: [light.loss for light in lights] for key, lights in study.lights.items()}
+    assert losses["cifar10", SMALL.model] == [None, None]
+    assert any(losses[SMALL.dataset, SMALL.model])
+    assert study.tradeoff("cifar10", SMALL.model) == []
+    known = {(one.dataset, one.stage): one.images[0].properties.keys() for one in study.vulnerable}
+    assert "loss" not in known["cifar10", "untrained"]
+    assert "loss" in known[SMALL.dataset, "untrained"]
+
+
+def test_every_address_on_the_page_is_there_once(two_networks: Path) -> None:
+    page = Tags(write_report(two_networks).read_text())
+    names = [one["id"] for _, one in page.tags if one.get("id")]
+    assert len(names) == len(set(names))
+    inside = {one["href"] for _, one in page.tags if (one.get("href") or "").startswith("#")}
+    assert {f"#{name}" for name in names} >= inside
+
+
 def test_same_folder_same_bytes(audit: Path, own: Path) -> None:
     for folder in (audit, own):
         study = Study(read_run(folder))
@@ -218,6 +263,34 @@ def test_cells_without_their_records_are_reported(own: Path) -> None:
     assert "fast, adaptive attacker, gaussian:0.01, trained for 12 epochs: 0 of 9 images" in html
     assert "accuracy with no defense: 1 of 2 trainings" in html
     assert "accuracy with random: 0 of 2 trainings" in html
+
+
+def test_a_rerun_with_other_settings_that_was_killed_shows_what_it_lacks(own: Path, fashion: Dataset) -> None:
+    begun = AuditPlan(SMALL.dataset, SMALL.model, ("3-1-7+43-18-18",), stages=("0",), images=9, iterations=200)
+    first = begun.scenario(begun.cells[0])
+    write_records(own, [made_record(first, fashion.test, index, 0.5) for index in range(4)])
+    claim(begun, own)
+    lines = missing(read_run(own))
+    assert lines[0] == "fast, iterations 200, plain attacker, no defense, untrained: 4 of 9 images"
+    assert lines[1:] == [
+        f"fast, iterations 200, {attacker} attacker, {defense}, untrained: 0 of 9 images"
+        for defense in ("random", "3-1-7+43-18-18")
+        for attacker in ("plain", "adaptive")
+    ]
+
+
+def test_of_a_plan_that_was_given_up_only_what_was_begun_is_missing(own: Path) -> None:
+    given_up = replace(SMALL, defenses=("prune:0.9",), stages=("5",), trainings=9)
+    claim(given_up, own)
+    claim(SMALL, own)
+    assert missing(read_run(own)) == [f"accuracy with {name}: 2 of 9 trainings" for name in ("no defense", "random")]
+    text = " ".join(Tags(write_report(own).read_text()).text.split())
+    assert "earlier plan defenses: none, random, prune:0.9; stages: 5; trainings: 9" in text
+    record = next((own / "records").iterdir())
+    of = Record.from_json(record.read_text()).scenario
+    record.unlink()
+    claim(given_up, own)
+    assert f"{of.attack_in_words}, {of.attacker} attacker" in "".join(missing(read_run(own)))
 
 
 def png_head(width: int, height: int) -> str:
@@ -324,6 +397,22 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
     assert "are the same" in same
 
 
+def test_images_are_compared_with_the_originals_of_their_own_stage(fashion: Dataset, tmp_path: Path) -> None:
+    """Federated participants crop in every round, so the same number is another picture in another round."""
+    rounds = ("after 1 rounds", "after 2 rounds")
+    for number, name in enumerate(("first", "second")):
+        for stage in rounds:
+            for index in range(3):
+                record = made_record(replace(BARE, stage=stage), fashion.test, index, 0.5)
+                moved = index + 10 * (number + 1) if stage == rounds[1] else index
+                cropped = made_record(BARE, fashion.test, moved, 0.5).pictures["original"]
+                write_records(tmp_path / name, [replace(record, pictures=record.pictures | {"original": cropped})])
+    studies = (Study(read_run(tmp_path / name)) for name in ("first", "second"))
+    same, other = compared(*studies)
+    assert (same.stage, same.difference and same.difference.n) == (rounds[0], 3)
+    assert (other.stage, other.words) == (rounds[1], "no image in common")
+
+
 def test_accuracy_has_an_interval_whatever_the_trainings(audit: Path) -> None:
     accuracies = [one for one in read_run(audit).accuracies if one.defense == "none"]
     over = spread_of([one.accuracy for one in accuracies])
@@ -360,6 +449,26 @@ def test_columns_for_pictures_begin_without_a_defense(fashion: Dataset) -> None:
     (group,) = grouped([made_record(of, fashion.test, 0, 0.5) for of in (DEFENDED, BARE)])
     assert list(group.columns) == ["none", DEFENDED.defense]
     assert group.indices == [0]
+
+
+def test_pictures_show_what_their_gain_is_of(fashion: Dataset, tmp_path: Path) -> None:
+    knowing = replace(DEFENDED, attacker="adaptive")
+    records = [made_record(of, fashion.test, 0, 0.5) for of in (BARE, DEFENDED, knowing)]
+    (group,) = grouped(records)
+    with Image.open(write_grid(group, tmp_path / "grid.png")) as sheet:
+        tiles_of = [
+            sheet.crop((left, LABEL, left + TILE, LABEL + TILE)) for left in range(GAP, sheet.width, TILE + GAP)
+        ]
+    steps = [(0, "original"), (0, "reconstruction"), (1, "transformed"), (1, "reconstruction")]
+    for tile, (at, name) in zip(tiles_of, [*steps, (2, "transformed"), (2, "estimate")], strict=True):
+        shown = from_png(records[at].pictures[name]).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
+        assert tile.convert("RGB").tobytes() == shown.tobytes(), (at, name)
+    last = {
+        tile.record.scenario: tile.pictures[-1].png for tile in tiles([Named("a", False, record) for record in records])
+    }
+    assert last == {
+        one.scenario: one.pictures["estimate" if one.scenario == knowing else "reconstruction"] for one in records
+    }
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,11 @@ FEDSGD = "fedsgd"
 BatchNormMode = Literal["eval", "train"]
 
 
+def called(defense: str) -> str:
+    """A defense as people say it."""
+    return "no defense" if defense == UNDEFENDED else defense
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A curious server attacks what participants share.

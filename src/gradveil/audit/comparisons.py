@@ -1,9 +1,9 @@
 """Two defenses on the same images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradveil.audit.findings import Findings, worst_cases
+from gradveil.audit.findings import Findings, worst_gains
 from gradveil.audit.spread import Spread, spread_of
 
 
@@ -24,7 +24,7 @@ class Comparison:
 
 def saved(bare: Findings, defended: Findings) -> Comparison | None:
     """What a defense takes away from the worst case over all attacks; None where no image was attacked both ways."""
-    there, here = _gains(bare), _gains(defended)
+    there, here = worst_gains(bare), worst_gains(defended)
     common = sorted(there.keys() & here.keys())
     if not common:
         return None
@@ -48,14 +48,15 @@ def against_controls(defended: Findings, controls: Sequence[Findings]) -> Compar
         keys &= {attack.key for attack in control.attacks}
     if not controls or not keys:
         return None
-    here, drawn = _gains(defended, keys), [_gains(control, keys) for control in controls]
+    here, drawn = worst_gains(defended, keys), [worst_gains(control, keys) for control in controls]
     common = sorted(set(here).intersection(*drawn))
     if not common:
         return None
     means = [sum(gains[index] for index in common) / len(common) for gains in drawn]
     own = sum(here[index] for index in common) / len(common)
     difference = spread_of([sum(gains[index] for gains in drawn) / len(drawn) - here[index] for index in common])
-    who = "one random policy" if len(drawn) == 1 else f"{len(drawn)} random policies"
+    # A control is a hybrid of several policies already.
+    who = "random policies" if len(drawn) == 1 else f"{len(drawn)} draws of random policies"
     if difference.above_zero:
         text = f"Better than {who}: {difference.words()} less leaks than from them on average."
     elif difference.below_zero:
@@ -63,11 +64,6 @@ def against_controls(defended: Findings, controls: Sequence[Findings]) -> Compar
     else:
         text = f"No better than {who}, as far as this shows: {difference.words()} less leaks."
     return Comparison(defended.defense, who, difference, len(drawn), sum(mean > own for mean in means), text)
-
-
-def _gains(found: Findings, keys: set[tuple[str, str]] | None = None) -> Mapping[int, float]:
-    attacks = [attack for attack in found.attacks if keys is None or attack.key in keys]
-    return {one.index: one.gain for one in worst_cases(attacks)}
 
 
 def _turned(difference: Spread) -> str:

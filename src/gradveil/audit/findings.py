@@ -1,7 +1,7 @@
 """What the attacks got, per model, stage and defense: every attack by itself, and the worst case over all of them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from gradveil.audit.identification import Identification, identification, most_telling
@@ -114,6 +114,12 @@ def worst_cases(attacks: Iterable[AttackFindings]) -> tuple[ImageFigures, ...]:
             if before is None or (not one.diverged, one.gain) > (not before.diverged, before.gain):
                 best[one.index] = one
     return tuple(best[index] for index in sorted(best))
+
+
+def worst_gains(found: Findings, keys: Collection[tuple[str, str]] | None = None) -> dict[int, float]:
+    """The worst-case gain in dB by image, over the attacks with these keys, or all of them."""
+    chosen = (attack for attack in found.attacks if keys is None or attack.key in keys)
+    return {one.index: one.gain for one in worst_cases(chosen)}
 
 
 def stage_order(stage: str) -> tuple[int, float, str]:

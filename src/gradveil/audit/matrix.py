@@ -4,20 +4,21 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from gradveil.audit.accuracy import Accuracy
+from gradveil.audit.claim import claim
 from gradveil.audit.perception import Metric, perceived
-from gradveil.audit.plan import TRAINED, AuditPlan, Cell
+from gradveil.audit.plan import TRAINED, AuditPlan
 from gradveil.audit.properties import Telling
+from gradveil.audit.tables import ACCURACIES, PERCEPTION, PROPERTIES
 from gradveil.client import loss_of, share
 from gradveil.defenses import Defense, NoDefense, defense_named
 from gradveil.errors import GradveilError
-from gradveil.files import write_json
 from gradveil.leakage import measure
 from gradveil.models import untrained
 from gradveil.models.weights import ModelCard, load_model, load_state, save_weights
@@ -25,7 +26,7 @@ from gradveil.parallel import one_thread
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
 from gradveil.records import Record
-from gradveil.scenario import UNDEFENDED, Scenario
+from gradveil.scenario import UNDEFENDED
 from gradveil.store import content_hash
 from gradveil.training import Recipe, Trained, train
 from gradveil.training.early import train_steps
@@ -54,13 +55,15 @@ def run_audit(
 ) -> Audit:
     """Attack training images, which is what participants share gradients of; the test images are the public ones.
 
-    `metric` is a perceptual distance that is measured too, into `lpips.json`.
+    `metric` is a perceptual distance that is measured too, into `lpips.json`. What earlier audits left in the folder stays.
     """
     indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
     if plan.weights is not None:
         staged(
             plan, TRAINED, NoDefense(), dataset, folder
         )  # weights that do not fit are refused before anything is written
+    for table in (ACCURACIES, PROPERTIES, PERCEPTION):
+        table.read(folder)  # one that cannot be added to is refused before hours of work, not after
     claim(plan, folder)
     accuracies = [
         Accuracy(defense, seed, trained.accuracy, trained.test_images)
@@ -76,7 +79,7 @@ def run_audit(
             for cell in plan.cells:
                 if (cell.stage, cell.defense) == (stage, defense):
                     records += measure(
-                        scenario_of(plan, cell),
+                        plan.scenario(cell),
                         network,
                         dataset.train,
                         indices,
@@ -86,36 +89,11 @@ def run_audit(
                         progress=progress,
                     )
     audit = Audit(plan, tuple(records), tuple(accuracies), tuple(telling))
-    write_json(folder / "accuracies.json", [asdict(one) for one in accuracies])
-    write_json(folder / "properties.json", [asdict(one) for one in telling])
+    ACCURACIES.add(folder, accuracies)
+    PROPERTIES.add(folder, telling)
     if metric is not None:
-        write_json(folder / "lpips.json", [asdict(one) for one in perceived(records, metric)])
+        PERCEPTION.add(folder, perceived(records, metric))
     return audit
-
-
-def claim(plan: AuditPlan, folder: Path) -> None:
-    """Write the plan into the folder; one that asks for more of the same network and images adds to what is there."""
-    path = folder / "audit.json"
-    if path.is_file():
-        found = AuditPlan.from_json(path.read_text(encoding="utf-8"))
-        for name in ("dataset", "model", "weights", "seed", "epochs"):
-            if getattr(found, name) != getattr(plan, name):
-                raise GradveilError(f"{folder} holds an audit with another {name}; remove it or choose another --out")
-    write_json(path, json.loads(plan.to_json()))
-
-
-def scenario_of(plan: AuditPlan, cell: Cell) -> Scenario:
-    """What is attacked in a cell."""
-    return Scenario(
-        plan.dataset,
-        plan.model,
-        plan.in_words(cell.stage),
-        cell.defense,
-        cell.attack,
-        plan.iterations,
-        plan.seed,
-        attacker=cell.attacker,
-    )
 
 
 def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:

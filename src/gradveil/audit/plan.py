@@ -1,19 +1,16 @@
 """An audit as data: which defenses are tried against which attacks, at which stages of training, on how many images."""
 
-import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from gradveil.attacks import attack_named
-from gradveil.checked import from_json
 from gradveil.defenses import Attacker, defense_named
 from gradveil.errors import GradveilError
-from gradveil.scenario import UNDEFENDED
+from gradveil.scenario import UNDEFENDED, Scenario
 from gradveil.training.early import MOST_STEPS
 
 RANDOM = "random"
 TRAINED = "trained"
-LARGEST_PLAN = 64 * 2**10
 
 
 @dataclass(frozen=True)
@@ -89,16 +86,18 @@ class AuditPlan:
             return "untrained" if int(stage) == 0 else f"after {int(stage)} training steps"
         return "trained, weights as given" if self.weights is not None else f"trained for {self.epochs} epochs"
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> "AuditPlan":
-        """Read what `to_json` wrote; it may come from anyone."""
-        try:
-            return from_json(cls, text, largest=LARGEST_PLAN)
-        except (ValueError, GradveilError) as error:
-            raise GradveilError(f"not the plan of an audit: {error}") from error
+    def scenario(self, cell: Cell) -> Scenario:
+        """What is attacked in a cell."""
+        return Scenario(
+            self.dataset,
+            self.model,
+            self.in_words(cell.stage),
+            cell.defense,
+            cell.attack,
+            self.iterations,
+            self.seed,
+            attacker=cell.attacker,
+        )
 
 
 def attackers_of(defense: str) -> tuple[Attacker, ...]:

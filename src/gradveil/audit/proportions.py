@@ -91,7 +91,7 @@ def rounded_up(value: float) -> float:
     return (thousandths + (value * 1000 - thousandths > 1e-9)) / 1000
 
 
-def percent(bound: float) -> str:
+def percent_rounded_up(bound: float) -> str:
     """An upper bound as `9.0%`."""
     return f"{100 * rounded_up(bound):.1f}%"
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from gradveil.audit.comparisons import Comparison, against_controls, saved
 from gradveil.audit.findings import Findings
-from gradveil.audit.proportions import Proportion, percent, proportion
+from gradveil.audit.proportions import Proportion, percent_rounded_up, proportion
 from gradveil.audit.spread import Spread
 from gradveil.scenario import UNDEFENDED
 
@@ -61,7 +61,7 @@ def verdicts_on(found: Sequence[Findings], controls: Collection[str] = ()) -> li
     """A verdict on every finding; `controls` are the defenses that are random policies.
 
     - leaks: the worst case over attacks, averaged over images, is clearly above the null (lower end of its 95% interval above
-      0), or some image reaches the smallest eps that its null does not reach, or reconstructions pick the right image
+      0), or some image reaches the smallest eps and its null does not, or reconstructions pick the right image
       more often than chance.
     - attack failed even without defense: none of that without the defense either.
     - protects: the undefended attack works, none of that with the defense, and no doubt is left: see `doubts`.
@@ -169,7 +169,7 @@ def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: 
         return FAILED, f"Attack failed even without defense: {there}{here}.{lost}"
     if kept:
         return CANNOT_TELL, f"Cannot tell from {_over_one_colour(found)}: {'; '.join(kept)}.{lost}"
-    room = f"none gains {STANDS_OUT:g} dB, at 95% confidence fewer than {percent(_standing_out(found).upper)} do"
+    room = f"none gains {STANDS_OUT:g} dB, at 95% confidence fewer than {percent_rounded_up(_standing_out(found).upper)} do"
     bound = f"; {found.success[0].text}" if found.success else ""
     knowing = any(attack.attacker != "plain" for attack in found.attacks)
     unknown = "" if knowing else " No attacker who knows the defense was tried."

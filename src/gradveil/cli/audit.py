@@ -62,6 +62,7 @@ def audit(
     from dataclasses import asdict
 
     from gradveil import datasets
+    from gradveil.audit.claim import read_claim
     from gradveil.audit.matrix import run_audit
     from gradveil.audit.perception import lpips_metric
     from gradveil.audit.plan import TRAINED, AuditPlan, parse_defenses
@@ -89,7 +90,9 @@ def audit(
     metric = lpips_metric() if lpips else None
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
     run_audit(plan, loaded, folder, workers=workers, metric=metric, progress=bar)
-    RunNotes(title=f"Audit of {model} on {dataset}", commands=(command_of(plan, folder),)).save(folder)
+    # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.
+    commands = [command_of(one, folder, data_dir=data_dir, lpips=lpips) for one in read_claim(folder).plans]
+    RunNotes(title=f"Audit of {model} on {dataset}", commands=tuple(commands)).save(folder)
     written = write_formats(folder, wanted)
     study = Study(read_run(folder))
     if json:
@@ -128,7 +131,7 @@ def show(study: "Study") -> None:
             typer.echo(f"{light.overall.defense}: {light.overall.text}")
 
 
-def command_of(plan: "AuditPlan", folder: Path) -> str:
+def command_of(plan: "AuditPlan", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
     """What repeats the audit."""
     options: dict[str, str | int | float | None] = {
         "model": plan.model,
@@ -143,10 +146,11 @@ def command_of(plan: "AuditPlan", folder: Path) -> str:
         "epochs": plan.epochs,
         "trainings": plan.trainings,
         "seed": plan.seed,
+        "data-dir": None if data_dir is None else str(data_dir),
         "out": str(folder),
     }
     said = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
-    return f"gradveil audit {' '.join(said)}"
+    return " ".join(["gradveil audit", *said, *(["--lpips"] if lpips else [])])
 
 
 def parse_words(text: str) -> tuple[str, ...]:

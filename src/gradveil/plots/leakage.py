@@ -22,6 +22,7 @@ from gradveil.plots.board import (
     short,
     width_of,
 )
+from gradveil.scenario import called
 
 MOST_ROWS = 60
 NARROW = 5.0  # inches; below, names stand above their lines and not beside them
@@ -42,7 +43,7 @@ class LeakageRow:
 
     @property
     def name(self) -> str:
-        return "no defense" if self.defense == "none" else self.defense
+        return called(self.defense)
 
 
 def plot_leakage(path: Path, rows: Sequence[LeakageRow], *, width: float = WIDTH, titled: bool = True) -> None:

@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter
 from gradveil.errors import GradveilError
 from gradveil.plots.board import INK, TONES, WIDTH, drawing, frame, head, seat, short
 from gradveil.plots.labels import place_labels
+from gradveil.scenario import called
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,5 @@ def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float =
             drawn += [np.linspace((point.gain, point.accuracy_low), (point.gain, point.accuracy_high), 30)]
         seat(axes, top=top, bottom=0.5)
         longest = 40 if width > 5 else 22
-        named = [
-            ("no defense" if p.defense == "none" else short(p.defense, longest), p.gain, p.accuracy) for p in points
-        ]
+        named = [(short(called(p.defense), longest), p.gain, p.accuracy) for p in points]
         place_labels(axes, named, np.concatenate(drawn))

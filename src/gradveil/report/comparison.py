@@ -1,19 +1,21 @@
 """Two runs side by side, image by image where they attacked the same ones."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from gradveil.audit.findings import Findings, stage_order, worst_cases
+from gradveil.audit.findings import stage_order, worst_gains
 from gradveil.audit.spread import Spread, spread_of
 from gradveil.files import write_text
-from gradveil.report.page import NOTHING, plain, rendered, versions
+from gradveil.report.page import NOTHING, plain, rendered, settings_of, versions
 from gradveil.report.run import Run, read_run
 from gradveil.report.study import Judged, Study
-from gradveil.report.wording import knowledge_of
+from gradveil.report.wording import is_control, knowledge_of
 from gradveil.scenario import UNDEFENDED
 
 Key = tuple[str, str, str, str]
+# (dataset, stage, index): participants crop images anew in every round, so that one number is another original there.
+ImageKey = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,21 @@ def _pair(
     key: Key,
     first: Judged | None,
     second: Judged | None,
-    there: Mapping[tuple[str, int], str],
-    here: Mapping[tuple[str, int], str],
+    there: Mapping[ImageKey, str],
+    here: Mapping[ImageKey, str],
 ) -> Pair:
     if first is None or second is None:
         return Pair(*key, first, second, None, "only in the second run" if first is None else "only in the first run")
     keys = {attack.key for attack in first.found.attacks} & {attack.key for attack in second.found.attacks}
     if not keys:
         return Pair(*key, first, second, None, "no attack in common")
-    before, after = _gains(first.found, keys), _gains(second.found, keys)
+    before, after = worst_gains(first.found, keys), worst_gains(second.found, keys)
     # The same number may be another image in another run.
+    dataset, _, stage, _ = key
     common = [
-        index for index in sorted(before.keys() & after.keys()) if there[key[0], index] == here[key[0], index] != ""
+        index
+        for index in sorted(before.keys() & after.keys())
+        if there[dataset, stage, index] == here[dataset, stage, index] != ""
     ]
     if not common:
         return Pair(*key, first, second, None, "no image in common")
@@ -108,7 +113,7 @@ def _pair(
 def _order(key: Key) -> tuple[object, ...]:
     """Early stages first; of each the undefended gradient, and random policies before others."""
     dataset, model, stage, defense = key
-    return dataset, model, stage_order(stage), defense != UNDEFENDED, not defense.startswith("random"), defense
+    return dataset, model, stage_order(stage), defense != UNDEFENDED, not is_control(defense), defense
 
 
 def _headline(pairs: list[Pair]) -> str:
@@ -125,24 +130,20 @@ def _headline(pairs: list[Pair]) -> str:
 
 def _measured(pairs: list[Pair], first: Study, second: Study) -> list[Pair]:
     """One pair for every defense of a model whose accuracy is known in one of the runs."""
-    known = [pair for pair in pairs if any(study.loss(pair.model, pair.defense) for study in (first, second))]
-    return list({(pair.dataset, pair.model, pair.defense): pair for pair in known}.values())
+    by_defense = {(pair.dataset, pair.model, pair.defense): pair for pair in pairs}
+    return [pair for key, pair in by_defense.items() if any(study.loss(*key) for study in (first, second))]
 
 
 def _judged(study: Study) -> dict[Key, Judged]:
     return {(*setting, one.found.defense): one for setting, judged in study.stages.items() for one in judged}
 
 
-def _gains(found: Findings, keys: set[tuple[str, str]]) -> dict[int, float]:
-    return {one.index: one.gain for one in worst_cases(attack for attack in found.attacks if attack.key in keys)}
-
-
-def _originals(run: Run) -> dict[tuple[str, int], str]:
-    return {(one.scenario.dataset, one.index): one.pictures["original"] for one in run.records}
+def _originals(run: Run) -> dict[ImageKey, str]:
+    return {(one.scenario.dataset, one.scenario.stage, one.index): one.pictures["original"] for one in run.records}
 
 
 def _settings(run: Run) -> dict[str, str]:
-    settings = {} if run.plan is None else {f"plan: {name}": plain(value) for name, value in asdict(run.plan).items()}
+    settings = {} if run.plan is None else {f"plan: {name}": value for name, value in settings_of(run.plan).items()}
     settings["seeds"] = plain(sorted({one.scenario.seed for one in run.records}))
     settings["gradveil of the records"] = plain(sorted({one.gradveil for one in run.records}))
     settings["attacks"] = plain(sorted({one.scenario.attack_in_words for one in run.records}))

@@ -15,6 +15,7 @@ from gradveil.plots.board import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, W
 from gradveil.plots.leakage import plot_leakage
 from gradveil.plots.tradeoff import plot_tradeoff
 from gradveil.report.study import Study
+from gradveil.scenario import called
 
 NARROW = 3.7  # inches, for telephones
 # Drawn colours become those of the page, which change with day and night.
@@ -42,7 +43,7 @@ class Plot:
 def leakage_plot(study: Study, dataset: str, model: str) -> Plot:
     """Leakage per stage and defense."""
     rows = study.leakage(dataset, model)
-    said = "; ".join(f"{row.stage}, {_called(row.defense)}: {row.mean:.1f} dB" for row in rows)
+    said = "; ".join(f"{row.stage}, {called(row.defense)}: {row.mean:.1f} dB" for row in rows)
     return Plot(
         _name("leakage", dataset, model), f"Mean gain over one colour. {said}", partial(plot_leakage, rows=rows)
     )
@@ -53,7 +54,7 @@ def tradeoff_plot(study: Study, dataset: str, model: str) -> Plot | None:
     points = study.tradeoff(dataset, model)
     if not points:
         return None
-    said = "; ".join(f"{_called(p.defense)}: {p.gain:.1f} dB at {p.accuracy:.1%} accuracy" for p in points)
+    said = "; ".join(f"{called(p.defense)}: {p.gain:.1f} dB at {p.accuracy:.1%} accuracy" for p in points)
     return Plot(
         _name("tradeoff", dataset, model), f"Leakage and accuracy. {said}", partial(plot_tradeoff, points=points)
     )
@@ -105,7 +106,3 @@ def _draw(draw: Callable[..., None], path: Path, **options: object) -> None:
 
 def _name(kind: str, dataset: str, model: str) -> str:
     return re.sub(r"[^A-Za-z0-9.+_-]+", "_", f"{kind}-{dataset}-{model}")[:120]
-
-
-def _called(defense: str) -> str:
-    return "no defense" if defense == "none" else defense

@@ -1,12 +1,14 @@
 """One picture of what leaks: a row per image, a column per step."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
 from gradveil.files import writing
 from gradveil.pictures import from_png
-from gradveil.report.groups import Group
+from gradveil.records import ESTIMATE, Record
+from gradveil.report.groups import Group, answer
 from gradveil.scenario import UNDEFENDED
 
 TILE = 112
@@ -15,20 +17,23 @@ LABEL = 34
 
 
 def write_grid(group: Group, path: Path) -> Path:
-    """Draw the private images, what is rebuilt without a defense, and for each policy what is shared and rebuilt."""
-    columns = [(defense, name) for defense in group.columns for name in _steps(defense)]
+    """Draw the private images, what is rebuilt without a defense, and for each policy what is shared and what the attacker has.
+
+    That is what was rebuilt, or what an attacker who knows the policy made of it by undoing it.
+    """
+    columns = [(defense, begun) for defense in group.columns for begun in (True, False)]
     width = GAP + len(columns) * (TILE + GAP)
     sheet = Image.new("RGB", (width, LABEL + len(group.indices) * (TILE + GAP) + GAP), "white")
     draw = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(12)
-    for x, (defense, name) in enumerate(columns):
-        title = {"original": "private", "transformed": f"{defense}\nshared"}.get(
-            name, "rebuilt" if defense == UNDEFENDED else "\nrebuilt"
-        )
+    for x, (defense, begun) in enumerate(columns):
+        records = group.columns[defense]
+        title = _before(defense) if begun else _after(defense, records.values())
         draw.multiline_text((GAP + x * (TILE + GAP), 3), title, fill="black", font=font, spacing=1)
         for y, index in enumerate(group.indices):
-            record = group.columns[defense].get(index)
+            record = records.get(index)
             if record is not None:
+                name = _given(defense) if begun else answer(record)
                 tile = from_png(record.pictures[name]).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
                 sheet.paste(tile, (GAP + x * (TILE + GAP), LABEL + y * (TILE + GAP)))
     with writing(path) as temporary:
@@ -36,5 +41,15 @@ def write_grid(group: Group, path: Path) -> Path:
     return path
 
 
-def _steps(defense: str) -> tuple[str, ...]:
-    return ("original", "reconstruction") if defense == UNDEFENDED else ("transformed", "reconstruction")
+def _given(defense: str) -> str:
+    """Which picture the attack went for."""
+    return "original" if defense == UNDEFENDED else "transformed"
+
+
+def _before(defense: str) -> str:
+    return "private" if defense == UNDEFENDED else f"{defense}\nshared"
+
+
+def _after(defense: str, records: Collection[Record]) -> str:
+    said = "undone" if any(answer(record) == ESTIMATE for record in records) else "rebuilt"
+    return said if defense == UNDEFENDED else f"\n{said}"

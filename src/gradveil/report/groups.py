@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradveil.records import Record
+from gradveil.records import ESTIMATE, Record
 from gradveil.scenario import UNDEFENDED
 
 
@@ -29,3 +29,8 @@ def grouped(records: Sequence[Record]) -> list[Group]:
         columns = settings.setdefault(record.scenario.setting, {})
         columns.setdefault(record.scenario.column, {})[record.index] = record
     return [Group(*setting, columns) for setting, columns in sorted(settings.items())]
+
+
+def answer(record: Record) -> str:
+    """Which picture the attacker ends with and its gain is of: the estimate of the original, where one who knows made one."""
+    return ESTIMATE if record.scenario.attacker != "plain" and ESTIMATE in record.pictures else "reconstruction"

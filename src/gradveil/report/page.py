@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import platform
-import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import jinja2
 import torch
 from markupsafe import Markup
 
+from gradveil.audit.plan import AuditPlan
 from gradveil.audit.spread import Spread
 from gradveil.files import write_text
 from gradveil.report.coverage import missing
@@ -20,8 +20,8 @@ from gradveil.report.run import Named, read_run
 from gradveil.report.study import WORD, Study, short
 from gradveil.report.traces import traces
 from gradveil.report.wall import tiles
-from gradveil.report.wording import DEFINITIONS, called, in_words, knowledge_of
-from gradveil.scenario import UNDEFENDED
+from gradveil.report.wording import DEFINITIONS, in_words, knowledge_of
+from gradveil.scenario import UNDEFENDED, called
 from gradveil.version import __version__
 
 NOTHING = "\N{EN DASH}"
@@ -62,7 +62,8 @@ def write_page(study: Study) -> Path:
         ),
         versions=versions() | {"gradveil of the records": ", ".join(sorted({one.gradveil for one in run.records}))},
         seeds=sorted({record.scenario.seed for record in run.records}),
-        plan=None if run.plan is None else {name: plain(value) for name, value in asdict(run.plan).items()},
+        plan=None if run.plan is None else settings_of(run.plan),
+        earlier=[_differing(one, run.plan) for one in run.plans if run.plan is not None and one != run.plan],
     )
     write_text(run.folder / "records.jsonl", "".join(_line(one) for one in run.named))
     path = run.folder / "report.html"
@@ -85,7 +86,6 @@ def rendered(template: str, **values: object) -> str:
         "percent": percent,
         "called": called,
         "in_words": in_words,
-        "slug": slug,
         "verdict": short,
     }
     assert environment.loader is not None
@@ -105,6 +105,11 @@ def rendered(template: str, **values: object) -> str:
 def versions() -> dict[str, str]:
     """Of what made the page."""
     return {"gradveil": __version__, "torch": torch.__version__, "Python": platform.python_version()}
+
+
+def settings_of(plan: AuditPlan) -> dict[str, str]:
+    """A plan for people."""
+    return {name: plain(value) for name, value in asdict(plan).items()}
 
 
 def plain(value: object) -> str:
@@ -135,9 +140,10 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{number(100 * value, digits)}%"
 
 
-def slug(name: str) -> str:
-    """A name as part of an address on the page."""
-    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", name)
+def _differing(plan: AuditPlan, last: AuditPlan) -> str:
+    """What an earlier plan asked for otherwise than the last."""
+    there = settings_of(last)
+    return "; ".join(f"{name}: {value}" for name, value in settings_of(plan).items() if value != there[name])
 
 
 def _line(one: Named) -> str:

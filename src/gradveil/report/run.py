@@ -1,15 +1,15 @@
 """A run folder, read as far as it can be read; whatever is missing or foreign is named."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from gradveil.audit.accuracy import Accuracy
+from gradveil.audit.claim import CLAIM, Claim
 from gradveil.audit.plan import AuditPlan
 from gradveil.audit.properties import Telling
-from gradveil.checked import from_fields
+from gradveil.audit.tables import ACCURACIES, PROPERTIES
 from gradveil.errors import GradveilError
 from gradveil.records import Record
 from gradveil.report.notes import NOTES, RunNotes
@@ -37,7 +37,7 @@ class Run:
     folder: Path
     named: tuple[Named, ...]
     notes: RunNotes
-    plan: AuditPlan | None
+    plans: tuple[AuditPlan, ...]
     accuracies: tuple[Accuracy, ...]
     properties: tuple[Telling, ...]
     problems: tuple[str, ...]
@@ -48,15 +48,20 @@ class Run:
         return [one.record for one in self.named]
 
     @property
+    def plan(self) -> AuditPlan | None:
+        """The last plan; none where the folder does not say. What only earlier ones asked for is there all the same."""
+        return self.plans[-1] if self.plans else None
+
+    @property
     def eps(self) -> tuple[float, ...]:
         return (20.0,) if self.plan is None else self.plan.eps
 
 
 # What a folder may hold, and what the page cannot say without it.
 _WITHOUT = {
-    "audit.json": "no plan of an audit: what should be here is not known, and eps is 20 dB",
-    "accuracies.json": "what the defenses cost in accuracy was not measured",
-    "properties.json": "loss and gradient norm of the images are not known",
+    CLAIM: "no plan of an audit: what should be here is not known, and eps is 20 dB",
+    ACCURACIES.name: "what the defenses cost in accuracy was not measured",
+    PROPERTIES.name: "loss and gradient norm of the images are not known",
     NOTES: "no title, and no commands that repeat the run",
 }
 
@@ -71,13 +76,14 @@ def read_run(folder: Path) -> Run:
         more = f" ({problems[0]})" if problems else ""
         raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
     plain = RunNotes(title=f"Run {folder.resolve().name}", commands=())
+    claimed = _read(folder / CLAIM, Claim.from_json, problems)
     return Run(
         folder,
         tuple(named),
         _read(folder / NOTES, RunNotes.from_json, problems) or plain,
-        _read(folder / "audit.json", AuditPlan.from_json, problems),
-        tuple(_read(folder / "accuracies.json", lambda text: _rows(Accuracy, text), problems) or ()),
-        tuple(_read(folder / "properties.json", lambda text: _rows(Telling, text), problems) or ()),
+        () if claimed is None else claimed.plans,
+        tuple(_read(folder / ACCURACIES.name, ACCURACIES.parse, problems) or ()),
+        tuple(_read(folder / PROPERTIES.name, PROPERTIES.parse, problems) or ()),
         tuple(problems),
         tuple(f"{name} is not there: {without}." for name, without in _WITHOUT.items() if not (folder / name).exists()),
     )
@@ -115,17 +121,6 @@ def _read(path: Path, parse: Callable[[str], T], problems: list[str]) -> T | Non
     except (GradveilError, UnicodeDecodeError, OSError) as error:
         problems.append(f"{path.name}: unreadable ({' '.join(_relative(str(error), path.parent).split())})")
         return None
-
-
-def _rows(kind: type[T], text: str) -> list[T]:
-    """A list of dataclasses."""
-    try:
-        raw = json.loads(text)
-        if not isinstance(raw, list):
-            raise ValueError("a list would do")
-        return [from_fields(kind, row) for row in raw]
-    except (ValueError, TypeError, RecursionError) as error:
-        raise GradveilError(str(error)) from error
 
 
 def _relative(message: str, folder: Path) -> str:

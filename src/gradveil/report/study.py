@@ -26,6 +26,7 @@ from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level
 from gradveil.plots.leakage import LeakageRow
 from gradveil.plots.tradeoff import TradeoffPoint
 from gradveil.report.run import Run
+from gradveil.report.wording import is_control
 from gradveil.scenario import UNDEFENDED
 
 # What a traffic light says in two words.
@@ -75,9 +76,9 @@ class Study:
 
     @cached_property
     def found(self) -> list[Findings]:
-        """Early stages first; of each the undefended gradient, random policies, and then the defenses as the plan has them."""
-        plan = () if self.run.plan is None else self.run.plan.defenses
-        order = {defense: place for place, defense in enumerate(plan)}
+        """Early stages first; of each the undefended gradient, random policies, and then the defenses as the plans have them."""
+        planned = dict.fromkeys(defense for plan in reversed(self.run.plans) for defense in plan.defenses)
+        order = {defense: place for place, defense in enumerate(planned)}
         found = findings_of(self.run.records, self.run.eps)
         settings = {setting: place for place, setting in enumerate(dict.fromkeys(one.setting for one in found))}
         return sorted(
@@ -85,7 +86,7 @@ class Study:
             key=lambda one: (
                 settings[one.setting],
                 one.defense != UNDEFENDED,
-                not one.defense.startswith("random"),
+                not is_control(one.defense),
                 order.get(one.defense, len(order)),
                 one.defense,
             ),
@@ -93,24 +94,28 @@ class Study:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        controls = {one.defense for one in self.found if one.defense.startswith("random")}
+        controls = {one.defense for one in self.found if is_control(one.defense)}
         return verdicts_on(self.found, controls)
 
     @cached_property
     def losses(self) -> dict[str, AccuracyLoss]:
         return {loss.defense: loss for loss in accuracy_losses(self.run.accuracies)}
 
-    def loss(self, model: str, defense: str) -> AccuracyLoss | None:
-        """The accuracies of a folder are those of the network in its plan."""
-        measured = self.run.plan is None or self.run.plan.model == model
-        return self.losses.get(defense) if measured else None
+    def loss(self, dataset: str, model: str, defense: str) -> AccuracyLoss | None:
+        """What a defense costs one network; None where that was not measured."""
+        return self.losses.get(defense) if self._of_plan(dataset, model) else None
+
+    def _of_plan(self, dataset: str, model: str) -> bool:
+        """Whether the accuracies and properties of the folder, which name no network, are of this one: the plan's."""
+        plan = self.run.plan
+        return plan is None or (plan.dataset, plan.model) == (dataset, model)
 
     @cached_property
     def stages(self) -> dict[tuple[str, str, str], list[Judged]]:
         """By (dataset, model, stage)."""
         settings: dict[tuple[str, str, str], list[Judged]] = {}
         for found, verdict in zip(self.found, self.verdicts, strict=True):
-            loss = self.loss(found.model, found.defense)
+            loss = self.loss(found.dataset, found.model, found.defense)
             said = [
                 statement(one, loss, defense=found.defense, model=found.model, stage=found.stage)
                 for one in found.success
@@ -126,7 +131,7 @@ class Study:
         for one in overall(self.verdicts):
             key = (one.dataset, one.model)
             own = [v for v in self.verdicts if (v.dataset, v.model, v.defense) == (*key, one.defense)]
-            models.setdefault(key, []).append(Light(one, tuple(own), self.loss(one.model, one.defense)))
+            models.setdefault(key, []).append(Light(one, tuple(own), self.loss(*key, one.defense)))
         return models
 
     @cached_property
@@ -138,7 +143,7 @@ class Study:
                 r for r in self.run.records if (r.scenario.dataset, r.scenario.model, r.scenario.stage) == setting
             ]
             known = image_properties(records)
-            if self.run.plan is None or self.run.plan.model == setting[1]:
+            if self._of_plan(*setting[:2]):
                 at = [one for one in self.run.properties if one.stage == setting[2]]
                 if at:
                     known["loss"] = {one.index: one.loss for one in at}
@@ -165,7 +170,7 @@ class Study:
 
     def tradeoff(self, dataset: str, model: str) -> list[TradeoffPoint]:
         """The defenses whose accuracy is known, each at the stage where most leaks."""
-        if self.run.plan is not None and self.run.plan.model != model:
+        if not self._of_plan(dataset, model):
             return []
         points = []
         for light in self.lights[dataset, model]:

@@ -11,7 +11,7 @@ from gradveil.files import write_text
 from gradveil.report.coverage import missing
 from gradveil.report.page import mean, number
 from gradveil.report.study import Judged, Study, short
-from gradveil.report.wording import called
+from gradveil.scenario import called
 
 Cell = str | float | int | bool | None
 
@@ -120,7 +120,7 @@ def _claims(study: Study, one: Judged) -> dict[str, Cell]:
     claims: dict[str, Cell] = {"verdict": one.verdict.level, "text": one.verdict.text}
     for success in one.found.success:
         claims |= {f"reached_{success.eps:g}dB": success.reached.count, f"delta_{success.eps:g}dB": success.delta}
-    loss = study.loss(one.found.model, one.found.defense)
+    loss = study.loss(one.found.dataset, one.found.model, one.found.defense)
     if loss is not None:
         claims |= {"accuracy": loss.accuracy, "accuracy_loss": loss.loss, "loss_low": loss.low, "loss_high": loss.high}
     return claims

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from gradveil.errors import GradveilError
 from gradveil.pictures import from_png
 from gradveil.records import ESTIMATE, Record
+from gradveil.report.groups import answer
 from gradveil.report.run import Named
 
 # More would make a page that no browser likes; what is left out is said.
@@ -25,7 +26,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Tile:
-    """One record on the wall."""
+    """One record on the wall; `gain` and `psnr` are those of the last of the pictures."""
 
     record: Record
     gif: str | None
@@ -72,7 +73,8 @@ def _pictures(record: Record) -> tuple[Picture, ...]:
         "transformed": "shared",
         "reconstruction": "rebuilt",
     }
-    names |= {ESTIMATE: "undone"}
+    if answer(record) == ESTIMATE:
+        names[ESTIMATE] = "undone"
     if same:
         del names["transformed"]
     return tuple(Picture(caption, *checked(of[name])) for name, caption in names.items() if name in of)

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from gradveil.audit.plan import RANDOM
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
 from gradveil.records import Record
-from gradveil.scenario import UNDEFENDED
 from gradveil.transforms import Policy
 
 DEFINITIONS = {
@@ -39,7 +39,7 @@ DEFINITIONS = {
         "Wright; p-values after Holm."
     ),
     "Verdicts": (
-        "Leaks: the mean worst-case gain is clearly above 0, or an image reaches the smallest eps that its null does "
+        "Leaks: the mean worst-case gain is clearly above 0, or an image reaches the smallest eps and its null does "
         "not, or images are identified more often than by chance. Attack failed: none of that without the defense "
         "either. Protects: the undefended attack works, the defended one shows none of it, and no doubt is left "
         "(enough images, interval below 0, clearly less than undefended, no image that stands out, no missing runs). "
@@ -48,9 +48,9 @@ DEFINITIONS = {
 }
 
 
-def called(defense: str) -> str:
-    """As people say it."""
-    return "no defense" if defense == UNDEFENDED else defense
+def is_control(defense: str) -> bool:
+    """Whether a defense is random policies and nothing else; a chain that begins with them is a defense like any other."""
+    return defense.partition(":")[0] == RANDOM and "|" not in defense
 
 
 def in_words(defense: str) -> str:

@@ -1,0 +1,78 @@
+"""What the audits in a folder asked for: `audit.json`, which is looked at before anything is added."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gradveil.audit.plan import AuditPlan
+from gradveil.checked import from_json
+from gradveil.errors import GradveilError
+from gradveil.files import write_text
+
+CLAIM = "audit.json"
+LARGEST_CLAIM = 2**20
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Every plan that was ever run in a folder, the last one last; all are about one network and its images.
+
+    `weights_sha256` is of the weights file that was given, None without one: another network may come to lie at the same path.
+    """
+
+    plans: tuple[AuditPlan, ...]
+    weights_sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise GradveilError("a claim needs at least one plan, got none")
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Claim":
+        """Read what `to_json` wrote; it may come from anyone."""
+        try:
+            return from_json(cls, text, largest=LARGEST_CLAIM)
+        except (ValueError, GradveilError) as error:
+            raise GradveilError(f"not the plans of an audit: {error}") from error
+
+
+def claim(plan: AuditPlan, folder: Path) -> Claim:
+    """Add the plan to those of the folder; one about another network or other images is refused, and nothing is written."""
+    sha256 = None if plan.weights is None else _sha256(Path(plan.weights))
+    earlier: tuple[AuditPlan, ...] = ()
+    if (folder / CLAIM).exists():
+        found = read_claim(folder)
+        for name in ("dataset", "model", "seed", "epochs"):
+            if getattr(found.plans[-1], name) != getattr(plan, name):
+                raise GradveilError(f"{folder} holds an audit with another {name}; remove it or choose another --out")
+        if found.weights_sha256 != sha256:
+            now = "a training makes" if plan.weights is None else f"{plan.weights} holds now"
+            raise GradveilError(
+                f"{folder} holds an audit of other weights than {now}; remove it or choose another --out"
+            )
+        earlier = tuple(one for one in found.plans if one != plan)
+    claimed = Claim((*earlier, plan), sha256)
+    write_text(folder / CLAIM, claimed.to_json())
+    return claimed
+
+
+def read_claim(folder: Path) -> Claim:
+    """The plans of a folder; the file may come from anyone."""
+    path = folder / CLAIM
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_CLAIM:
+            raise GradveilError(f"{size} bytes, the plans of an audit have at most {LARGEST_CLAIM}")
+        return Claim.from_json(path.read_text(encoding="utf-8"))
+    except (GradveilError, UnicodeDecodeError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise GradveilError(f"{path}: {why}; remove it or choose another --out") from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,64 @@
+"""The tables beside an audit's records; audits of one folder add to them."""
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from gradveil.audit.accuracy import Accuracy
+from gradveil.audit.perception import Perceived
+from gradveil.audit.properties import Telling
+from gradveil.checked import from_fields
+from gradveil.errors import GradveilError
+from gradveil.files import write_json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+LARGEST_TABLE = 64 * 2**20
+T = TypeVar("T", bound="DataclassInstance")
+
+
+@dataclass(frozen=True)
+class Table(Generic[T]):
+    """A JSON list of dataclasses, called `name`; rows with the same `key` are about the same thing."""
+
+    name: str
+    kind: type[T]
+    key: Callable[[T], Hashable]
+
+    def parse(self, text: str) -> list[T]:
+        """The rows in a file's text; it may come from anyone."""
+        try:
+            raw = json.loads(text)
+            if not isinstance(raw, list):
+                raise ValueError("a list would do")
+            return [from_fields(self.kind, row) for row in raw]
+        except (ValueError, TypeError, RecursionError) as error:
+            raise GradveilError(str(error)) from error
+
+    def read(self, folder: Path) -> list[T]:
+        """The rows in a folder; none where there is no such table yet."""
+        path = folder / self.name
+        if not path.exists():
+            return []
+        try:
+            if path.stat().st_size > LARGEST_TABLE:
+                raise GradveilError(f"{path.stat().st_size} bytes, at most {LARGEST_TABLE} would do")
+            return self.parse(path.read_text(encoding="utf-8"))
+        except (GradveilError, UnicodeDecodeError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise GradveilError(f"{path}: {why}; remove it or choose another --out") from error
+
+    def add(self, folder: Path, rows: Sequence[T]) -> None:
+        """Write the rows; those found about other things stay, behind them."""
+        merged = {self.key(row): row for row in rows}
+        for row in self.read(folder):
+            merged.setdefault(self.key(row), row)
+        write_json(folder / self.name, [asdict(row) for row in merged.values()])
+
+
+ACCURACIES = Table("accuracies.json", Accuracy, lambda one: (one.defense, one.seed))
+PROPERTIES = Table("properties.json", Telling, lambda one: (one.stage, one.index))
+PERCEPTION = Table("lpips.json", Perceived, lambda one: (one.stage, one.defense, one.attack, one.attacker, one.index))
