@@ -61,7 +61,15 @@ def test_controls_and_knowing_attackers_are_always_there() -> None:
 def test_plans_survive_json() -> None:
     claimed = Claim((replace(PLAN, images=2), PLAN), "0f")
     assert Claim.from_json(claimed.to_json()) == claimed
-    for change in ({"stages": "0"}, {"eps": [None]}, {"images": "4"}, {"more": 1}, {"seed": True}):
+    odd = (
+        {"stages": "0"},
+        {"eps": [None]},
+        {"eps": [10**400]},
+        {"images": "4"},
+        {"more": 1},
+        {"defenses": ["/etc/hostname"]},
+    )
+    for change in (*odd, {"seed": True}):
         with pytest.raises(GradveilError, match="not the plans"):
             Claim.from_json(json.dumps({"plans": [asdict(PLAN) | change], "weights_sha256": None}))
     for text in ('{"plans": [], "weights_sha256": null}', json.dumps(asdict(PLAN)), " " * 2**21):

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from gradveil.errors import GradveilError
 from gradveil.leakage import measure
 from gradveil.models import untrained
 from gradveil.models.weights import ModelCard, load_model, load_state, save_weights
+from gradveil.names import slug
 from gradveil.parallel import one_thread
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
@@ -161,7 +161,7 @@ def _trainings(
 
 
 def _train(plan: AuditPlan, defense: Defense, seed: int, dataset: Dataset, folder: Path, progress: Progress) -> Trained:
-    name = re.sub(r"[^A-Za-z0-9.+_-]+", "_", str(defense))
+    name = slug(str(defense))
     mark = hashlib.sha256(str(defense).encode()).hexdigest()[:6]
     with one_thread():
         return train(

@@ -47,7 +47,7 @@ class AuditPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        defenses = dict.fromkeys([UNDEFENDED, RANDOM, *(str(defense_named(one)) for one in self.defenses)])
+        defenses = dict.fromkeys([UNDEFENDED, RANDOM, *(str(defense_named(one, files=False)) for one in self.defenses)])
         object.__setattr__(self, "defenses", tuple(defenses))
         for what, values in (("attack", self.attacks), ("stage", self.stages), ("eps", self.eps)):
             if not values or len(set(values)) != len(values):

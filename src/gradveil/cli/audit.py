@@ -1,6 +1,5 @@
 """`gradveil audit`: how much leaks, which defense protects, and what it costs."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,13 +66,15 @@ def audit(
     from gradveil.audit.perception import lpips_metric
     from gradveil.audit.plan import TRAINED, AuditPlan, parse_defenses
     from gradveil.cli.report import parse_formats, write_formats
+    from gradveil.defenses import defense_named
+    from gradveil.names import slug
     from gradveil.progress import bar
     from gradveil.report import RunNotes, Study, read_run
 
     plan = AuditPlan(
         dataset=dataset,
         model=model,
-        defenses=parse_defenses(defenses),
+        defenses=tuple(str(defense_named(one)) for one in parse_defenses(defenses)),
         attacks=parse_words(attacks),
         stages=parse_words(stages or ("0,5,20" if weights is None else TRAINED)),
         images=images,
@@ -85,7 +86,7 @@ def audit(
         seed=seed,
     )
     wanted = parse_formats(form)
-    folder = out or Path("runs/audit") / re.sub(r"[^A-Za-z0-9.+_-]+", "_", f"{dataset}-{model}")
+    folder = out or Path("runs/audit") / slug(dataset, model)
     check_folder(folder)
     metric = lpips_metric() if lpips else None
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from gradveil.names import slug
 from gradveil.plots.board import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
 from gradveil.plots.leakage import plot_leakage
 from gradveil.plots.tradeoff import plot_tradeoff
@@ -105,4 +106,4 @@ def _draw(draw: Callable[..., None], path: Path, **options: object) -> None:
 
 
 def _name(kind: str, dataset: str, model: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", f"{kind}-{dataset}-{model}")[:120]
+    return slug(kind, dataset, model)[:120]
