@@ -395,3 +395,31 @@ def test_defenses_are_listed_accounted_for_and_timed(gradveil: Command) -> None:
     assert {row["defense"]: row["cost"]["extra_parameters"] for row in rows if row["cost"]["extra_parameters"]} == {
         "precode": (16 * 512 + 512) + (256 * 16 + 16)
     }
+
+
+@pytest.mark.parametrize("name", ["curious", "defenses", "federate", "policies show", "report", "search", "train"])
+def test_examples_stand_on_lines_of_their_own(gradveil: Command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = [line.strip() for line in gradveil(*name.split(), "--help").stdout.splitlines()]
+    start = lines.index("Examples:")
+    examples = [line for line in lines[start + 1 :] if line.startswith("gradveil ")]
+    assert examples
+    assert not any(line.count("gradveil ") > 1 for line in examples)
+    assert all(line.startswith(f"gradveil {name}") for line in examples)
+
+
+def test_recordings_that_cannot_be_attacked(gradveil: Command, tmp_path: Path) -> None:
+    options = (
+        "--model lenet --participants 2 --rounds 2 --batch 1 --curious fast --iterations 2 --curious-rounds 0,1 --later"
+    )
+    assert gradveil("federate", *options.split(), "--out", "run").returncode == 0
+    first, second = sorted((tmp_path / "run/recorded").iterdir())
+    first.write_bytes(first.read_bytes()[:-9])
+    one = gradveil("curious", "run", "--json")
+    assert one.returncode == 0
+    assert [leak["round"] for leak in json.loads(one.stdout)["leakage"]] == [1]
+    assert f"not attacked: {first.name}" in one.stderr
+    second.write_bytes(second.read_bytes()[:-9])
+    none = gradveil("curious", "run")
+    assert none.returncode == 2
+    assert "no recording that could be attacked" in none.stderr

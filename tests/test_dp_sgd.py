@@ -129,6 +129,17 @@ def test_what_a_layer_adds_to_the_loss_is_part_of_its_images_loss(fashion: Datas
         torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
 
 
+def test_batch_norm_is_refused_where_nobody_was_drawn_too() -> None:
+    nobody = Batch(torch.zeros(0, 1, 28, 28), torch.zeros(0, dtype=torch.int64))
+    with pytest.raises(GradveilError, match="batch_norm=group would do"):
+        DpSgd(expected=2).client(share, seed=0)(build("convnet-4", SHAPE, 10), nobody)
+
+
+def test_an_expected_batch_that_was_given_stays() -> None:
+    assert DpSgd(expected=5).sampled(2) == DpSgd(expected=5)
+    assert DpSgd().sampled(2) == DpSgd(expected=2)
+
+
 def test_the_model_is_as_before_even_after_a_mistake(fashion: Dataset) -> None:
     model = network("lenet")
     before = snapshot(model)
@@ -234,8 +245,8 @@ def test_the_noise_for_an_epsilon(epsilon: float) -> None:
         (lambda: DpSgd().client(FedAvg().trained, seed=0), "client fedsgd would do, got FedAvg"),
         (lambda: DpSgd().client(Aggregate(2), seed=0), "client fedsgd would do, got Aggregate"),
         (lambda: defense_named("dp-sgd | soteria").client(share, seed=0), "voids its proof"),
-        (lambda: defense_named("soteria | dp-sgd").client(share, seed=0), "fedsgd would do"),
-        (lambda: defense_named("dp-sgd | dp-sgd").client(share, seed=0), "fedsgd would do"),
+        (lambda: defense_named("soteria | dp-sgd").client(share, seed=0), "no other defense"),
+        (lambda: defense_named("dp-sgd | dp-sgd").client(share, seed=0), "no other defense"),
     ],
 )
 def test_what_it_cannot_do_is_refused_in_one_line(call: object, hint: str) -> None:

@@ -605,6 +605,16 @@ def test_a_plan_opens_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         Plan.from_json(SMALL.to_json().replace('"lr": 0.05', f'"lr": {10**400}'))
 
 
+def test_nobody_drawn_is_said(fashion: Dataset, tmp_path: Path) -> None:
+    plan = replace(SMALL, batch=1, rounds=20, defense="dp-sgd")
+    one = participants_of(plan, fashion.train)[0]
+    empty = next(number for number in range(20) if not len(one.work(number).indices))
+    network = network_of(plan, fashion)
+    recording = recorded(plan, empty, network, {0: one.contribute(network, empty)}, [0])
+    with pytest.raises(GradveilError, match="none to rebuild"):
+        attack_recording(recording, HOW, fashion, tmp_path)
+
+
 def test_who_knows_the_defense_cannot_attack_sums(fashion: Dataset, tmp_path: Path) -> None:
     network = network_of(SMALL, fashion)
     updates = {one: participants_of(SMALL, fashion.train)[one].contribute(network, 0) for one in (0, 1)}

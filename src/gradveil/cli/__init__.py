@@ -1,6 +1,8 @@
 """The command line: names become objects here, and nowhere else."""
 
+import inspect
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import click
@@ -58,6 +60,16 @@ app.command()(invert.invert)
 app.command()(federate.federate)
 app.command()(curious.curious)
 app.command()(report.report)
+
+
+def _help(command: Callable[..., object] | None) -> str:
+    """Its docstring with the examples in a fence: typer may take their indentation away, and then runs them together."""
+    text, heading, examples = (inspect.getdoc(command) or "").partition("Examples:\n\n")
+    return f"{text}{heading}```\n{inspect.cleandoc(examples)}\n```" if heading else text
+
+
+for _command in (*app.registered_commands, *policies.policies.registered_commands):
+    _command.help = _help(_command.callback)
 
 
 @app.callback()

@@ -1,5 +1,6 @@
 """`gradveil curious`: attack what was recorded while participants trained, and show accuracy and leakage per round."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,7 +55,7 @@ def curious(
     """
     from gradveil.errors import GradveilError
     from gradveil.federated.history import read_history
-    from gradveil.federated.recordings import read_recording, recordings_in
+    from gradveil.federated.recordings import recordings_in
     from gradveil.federated.watch import follow as following
     from gradveil.federated.watch import read_how
     from gradveil.parallel import one_thread
@@ -70,12 +71,23 @@ def curious(
             for line in following(folder, how, load):
                 typer.echo(line)
         return
-    found = recordings_in(folder)
-    if not found:
+    if not recordings_in(folder):
         raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")
-    plan = read_recording(found[0]).plan
     leaks = attack_recorded(folder, how, load)
-    report_run(folder, plan, read_history(folder), leaks, load, json=json)
+    if not leaks:
+        raise GradveilError(f"{folder} holds no recording that could be attacked")
+    report_run(folder, _plan_of(folder), read_history(folder), leaks, load, json=json)
+
+
+def _plan_of(folder: Path) -> "Plan":
+    """The plan of the first recording that can be read."""
+    from gradveil.errors import GradveilError
+    from gradveil.federated.recordings import read_recording, recordings_in
+
+    for path in recordings_in(folder):
+        with suppress(GradveilError):
+            return read_recording(path).plan
+    raise GradveilError(f"{folder} holds no readable recording")
 
 
 def scenario(

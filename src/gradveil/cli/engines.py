@@ -100,7 +100,9 @@ def trainer(
             "--topology, --rank and --rendezvous are for training without a server: --engine gloo would do"
         )
     if engine == "gloo":
-        return _without_server(plan, folder, data_dir, topology or "ring", rank, rendezvous, patience)
+        return _without_server(
+            plan, folder, data_dir, "ring" if topology is None else topology, rank, rendezvous, patience
+        )
     if engine == "embedded":
         from gradveil.federated.rounds import federate
 

@@ -196,9 +196,9 @@ def parse_batch(text: str) -> int | None:
 
 
 def parse_numbers(text: str, what: str) -> tuple[int, ...]:
-    """`0,1,5` to numbers, each once, in order."""
+    """`1,5,10` to numbers, each once, in order."""
     from gradveil.errors import GradveilError
 
     if re.fullmatch(r"\d{1,7}(,\d{1,7})*", text) is None:
-        raise GradveilError(f"{what} {text!r}: numbers such as 0,1,5 would do")
+        raise GradveilError(f"{what} {text!r}: numbers such as 1,5,10 would do")
     return tuple(sorted({int(part) for part in text.split(",")}))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.attacks import Attack, Evidence
-from gradveil.client import Client, gradient, loss_of, share, trainable
+from gradveil.client import Aggregate, Client, FedAvg, gradient, loss_of, share, trainable
 from gradveil.defenses.base import Defense
 from gradveil.defenses.noise import GaussianNoise
 from gradveil.defenses.pruning import Clip
@@ -58,7 +58,7 @@ class DpSgd(Defense):
         return True
 
     def sampled(self, expected: float) -> "DpSgd":
-        return replace(self, expected=expected)
+        return self if self.expected is not None else replace(self, expected=expected)
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
         if self.batch_norm == "refuse" or not _batch_norms(model):
@@ -72,10 +72,13 @@ class DpSgd(Defense):
 
     def client(self, client: Client, *, seed: int) -> Client:
         if client is not share and client is not gradient:
-            raise GradveilError(
-                "dp-sgd clips the gradient of every image of one step: client fedsgd would do, "
-                f"got {getattr(client, '__self__', client)}"
+            own = getattr(client, "__self__", client)
+            got = (
+                f"client fedsgd would do, got {own}"
+                if isinstance(own, FedAvg | Aggregate)
+                else ("no other defense that computes the gradient itself would do before it")
             )
+            raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {got}")
         return PrivateGradient(self, seed)
 
     def epsilon(self, sample_rate: float, steps: int) -> float:
@@ -156,6 +159,8 @@ class PrivateGradient:
     seed: int
 
     def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
+        # Not only where a batch has images: an empty one shares noise, which would look like a proof.
+        _refuse_batch_norm(model)
         divisor = self.defense.divisor(len(batch.images))
         mean = {name: total / divisor for name, total in self.clipped_sum(model, batch).items()}
         noise = GaussianNoise(self.defense.deviation(len(batch.images)))
@@ -178,8 +183,7 @@ class PrivateGradient:
 
 def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
     """The gradient of every image on its own, (B, ...) per trainable parameter, by Opacus."""
-    if _batch_norms(model):
-        raise GradveilError("dp-sgd cannot have batch norm, which mixes images: dp-sgd:batch_norm=group would do")
+    _refuse_batch_norm(model)
     _check_opacus()
     from opacus.grad_sample import GradSampleHooks
 
@@ -204,6 +208,11 @@ def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
         parameter.new_zeros((empty, *parameter.shape)) if one is None else one
         for parameter, one in zip(parameters, found, strict=True)
     ]
+
+
+def _refuse_batch_norm(model: nn.Module) -> None:
+    if _batch_norms(model):
+        raise GradveilError("dp-sgd cannot have batch norm, which mixes images: dp-sgd:batch_norm=group would do")
 
 
 @contextmanager

@@ -41,12 +41,13 @@ def attack_recording(
     try:
         network.load_state_dict(recording.state)
     except RuntimeError as error:
-        raise GradveilError(f"the recording does not fit {plan.model} on {plan.dataset}: {error}") from error
+        first = " ".join(str(error).split())[:200]
+        raise GradveilError(f"the recording does not fit {plan.model} on {plan.dataset}: {first}") from error
     everybody = participants_of(plan, dataset.train)
     works = [everybody[one].work(recording.round) for one in recording.participants]
     unit = tuple(index for work in works for index in work.indices.tolist())
     if not unit:
-        return []
+        raise GradveilError(f"nobody behind it had an image in round {recording.round}, so there is none to rebuild")
     if len({len(work.indices) for work in works}) > 1:
         raise GradveilError(
             f"round {recording.round}: a sum is attacked when everybody in it has as many images, "

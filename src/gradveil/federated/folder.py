@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.history import HISTORY
 from gradveil.federated.plan import Plan
 from gradveil.federated.server import Server
 from gradveil.files import claim
@@ -36,7 +37,7 @@ def claimed(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str
         yield
     except GradveilError:
         if fresh and not (folder / CHECKPOINT).exists() and not (folder / CHECKPOINTS).exists():
-            for name in (SETTINGS, HOW, LOG, "curious.log"):
+            for name in (SETTINGS, HOW, LOG, HISTORY, "curious.log"):
                 (folder / name).unlink(missing_ok=True)
             with suppress(OSError):  # somebody else has put something into it
                 for path in new:

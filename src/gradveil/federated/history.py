@@ -9,6 +9,7 @@ from pathlib import Path
 from gradveil.errors import GradveilError
 from gradveil.files import write_csv
 
+HISTORY = "history.csv"
 LARGEST_HISTORY = 16 * 2**20
 
 
@@ -32,12 +33,12 @@ class Row:
 
 def write_history(folder: Path, history: Sequence[Row]) -> None:
     """Put `history.csv` into a run folder."""
-    write_csv(folder / "history.csv", [field.name for field in fields(Row)], map(asdict, history))
+    write_csv(folder / HISTORY, [field.name for field in fields(Row)], map(asdict, history))
 
 
 def read_history(folder: Path) -> list[Row]:
     """How accuracy went, from the `history.csv` of a run folder; nothing where there is none."""
-    path = folder / "history.csv"
+    path = folder / HISTORY
     if not path.is_file():
         return []
     try:
