@@ -1,3 +1,4 @@
+import copy
 import json
 import os
 import signal
@@ -29,7 +30,7 @@ from gradveil.federated.partitions import partitioned
 from gradveil.federated.privacy import epsilon_of
 from gradveil.federated.recordings import Recording, read_recording, recorded, recordings_in
 from gradveil.federated.rounds import in_process
-from gradveil.federated.server import accuracy_of, mean_of
+from gradveil.federated.server import Mean, accuracy_of
 from gradveil.federated.summary import Leak, leaks_of
 from gradveil.federated.watch import attack_all, read_how, write_how
 from gradveil.plots import plot_rounds
@@ -271,14 +272,19 @@ def test_uneven_updates_count_by_their_images(fashion: Dataset) -> None:
         {"w": torch.tensor([1.0, 2.0]), "n": torch.tensor(3)},
         {"w": torch.tensor([5.0, 0.0]), "n": torch.tensor(3)},
     ]
-    mean = mean_of(tensors, [1, 3])
-    torch.testing.assert_close(mean["w"], torch.tensor([4.0, 0.5]))
-    assert mean["n"] == 3
+    mean = Mean()
+    for one, share in zip(tensors, (0.25, 0.75), strict=True):
+        mean.add(one, share)
+    torch.testing.assert_close(mean.value["w"], torch.tensor([4.0, 0.5]))
+    assert mean.value["n"] == 3
     plan = replace(SMALL, model="convnet-4")
     server = Server(plan, network_of(plan, fashion))
     updates = {one.number: one.contribute(server.network, 0) for one in participants_of(plan, fashion.train)}
     name = next(name for name, buffer in server.network.named_buffers() if name.endswith("running_mean"))
+    promised = copy.deepcopy(server)
+    promised.step(0, in_process(plan, fashion)(0, list(updates), promised.network))
     server.step(0, updates)
+    assert torch.equal(weights(promised.network), weights(server.network))
     expected = torch.stack([update.buffers[name] for update in updates.values()]).mean(0)
     torch.testing.assert_close(server.network.get_buffer(name), expected)
 

@@ -73,12 +73,13 @@ class DpSgd(Defense):
     def client(self, client: Client, *, seed: int) -> Client:
         if client is not share and client is not gradient:
             own = getattr(client, "__self__", client)
-            got = (
+            local = isinstance(own, FedAvg | Aggregate)
+            said = (
                 f"client fedsgd would do, got {own}"
-                if isinstance(own, FedAvg | Aggregate)
-                else ("no other defense that computes the gradient itself would do before it")
+                if local
+                else "no other defense that computes it would do before it"
             )
-            raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {got}")
+            raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {said}")
         return PrivateGradient(self, seed)
 
     def epsilon(self, sample_rate: float, steps: int) -> float:

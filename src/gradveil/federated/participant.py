@@ -1,6 +1,6 @@
 """One participant: its images, what it does in a round, and what it shares."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -124,6 +124,29 @@ class Participant:
         order = generator(self.plan.seed, "order", self.number, number // pieces)
         piece = torch.randperm(len(self.indices), generator=order)[number % pieces * self.batch :][: self.batch]
         return self.indices[piece]
+
+
+class Promised(Mapping[int, Update]):
+    """The updates of some participants in a round, each computed when it is looked at: one at a time is in memory.
+
+    They belong to the weights that are in `network` then.
+    """
+
+    def __init__(self, participants: Sequence[Participant], network: nn.Module, number: int) -> None:
+        self.participants = {one.number: one for one in participants}
+        self.network, self.number = network, number
+
+    def __getitem__(self, one: int) -> Update:
+        return self.participants[one].contribute(self.network, self.number)
+
+    def __contains__(self, one: object) -> bool:
+        return one in self.participants
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.participants)
+
+    def __len__(self) -> int:
+        return len(self.participants)
 
 
 def image_seed(plan: Plan, number: int) -> int:

@@ -51,7 +51,7 @@ def recorded(
 ) -> Recording:
     """What the server sees of `participants` in this round."""
     chosen = [updates[one] for one in participants]
-    mean = mean_of([one.gradients for one in chosen], [1] * len(chosen))
+    mean = mean_of([one.gradients for one in chosen])
     state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     return Recording(plan, number, tuple(participants), mean, state)
 

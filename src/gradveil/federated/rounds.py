@@ -13,7 +13,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.folder import CHECKPOINT, LOG, claimed, read_checkpoint, write_checkpoint
 from gradveil.federated.history import Row, write_history
-from gradveil.federated.participant import Update, network_of, participants_of
+from gradveil.federated.participant import Promised, Update, network_of, participants_of
 from gradveil.federated.plan import Plan
 from gradveil.federated.recordings import forget_recordings, recorded
 from gradveil.federated.server import Server, accuracy_of
@@ -81,7 +81,7 @@ def federate(
 def in_process(plan: Plan, dataset: Dataset) -> Gather:
     """Participants one after the other in this process: the embedded engine."""
     everybody = participants_of(plan, dataset.train)
-    return lambda number, chosen, network: {one: everybody[one].contribute(network, number) for one in chosen}
+    return lambda number, chosen, network: Promised([everybody[one] for one in chosen], network, number)
 
 
 class Training:

@@ -1,12 +1,12 @@
 """The server: it averages updates and makes a step with the mean."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
-from gradveil.federated.participant import Update
+from gradveil.federated.participant import Promised, Update
 from gradveil.federated.plan import Plan
 from gradveil.models.stochastic import drawing, normal
 from gradveil.randomness import generator
@@ -26,18 +26,28 @@ class Server:
 
     def step(self, number: int, updates: Mapping[int, Update]) -> None:
         """One SGD step with the mean of the updates, whose order does not matter; batch-norm statistics are averaged too."""
-        ordered = [updates[one] for one in sorted(updates)]
-        mean = mean_of([update.gradients for update in ordered], [update.images for update in ordered])
+        if isinstance(updates, Promised):
+            images = {one: participant.batch for one, participant in updates.participants.items()}
+        else:
+            images = {one: update.images for one, update in updates.items()}
+        gradients, statistics = Mean(), Mean()
+
+        def take(update: Update, share: float) -> None:
+            gradients.add(update.gradients, share)
+            statistics.add(update.buffers, share)
+
+        # In a call of its own, so that nothing holds one update while the next is computed.
+        for one in sorted(images):
+            take(updates[one], images[one] / sum(images.values()))
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.rate_in(number)
         for name, parameter in self.network.named_parameters():
-            parameter.grad = mean.get(name)
+            parameter.grad = gradients.value.get(name)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        statistics = mean_of([update.buffers for update in ordered], [update.images for update in ordered])
         with torch.no_grad():
             for name, buffer in self.network.named_buffers():
-                buffer.copy_(statistics[name])
+                buffer.copy_(statistics.value[name])
 
     def state(self) -> dict[str, Tensor]:
         """Weights, statistics and momentum by name: everything the next round depends on."""
@@ -59,15 +69,30 @@ class Server:
                 self.optimizer.state[parameter]["momentum_buffer"] = state[f"momentum/{name}"].clone()
 
 
-def mean_of(tensors: list[Gradients], weights: list[int]) -> Gradients:
-    """The weighted mean, name by name; of whole numbers (batch norm counts batches) the first."""
-    mean = {name: torch.zeros_like(one) if one.is_floating_point() else one for name, one in tensors[0].items()}
-    names = [name for name, one in mean.items() if one.is_floating_point()]
-    sums = [mean[name] for name in names]
-    for one, weight in zip(tensors, weights, strict=True) if names else ():
-        # All parameters in one call: one by one, ten participants' calls take a noticeable part of a small network's round.
-        torch._foreach_add_(sums, [one[name] for name in names], alpha=weight / sum(weights))
-    return mean
+class Mean:
+    """A weighted mean that is added up one after the other; of whole numbers (batch norm counts batches) the first."""
+
+    def __init__(self) -> None:
+        self.value: Gradients = {}
+
+    def add(self, tensors: Gradients, share: float) -> None:
+        """Add tensors that count for `share` of all."""
+        if not self.value:
+            self.value = {
+                name: torch.zeros_like(one) if one.is_floating_point() else one for name, one in tensors.items()
+            }
+        names = [name for name, one in self.value.items() if one.is_floating_point()]
+        if names:
+            # All in one call: one by one, the calls take a noticeable part of a small network's round.
+            torch._foreach_add_([self.value[name] for name in names], [tensors[name] for name in names], alpha=share)
+
+
+def mean_of(tensors: Sequence[Gradients]) -> Gradients:
+    """The mean, name by name."""
+    mean = Mean()
+    for one in tensors:
+        mean.add(one, 1 / len(tensors))
+    return mean.value
 
 
 def accuracy_of(network: nn.Module, images: ImageSet, *, seed: int) -> float:
