@@ -3,9 +3,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from gradveil.errors import GradveilError
 from gradveil.models import MODELS, build, parameter_count
+from gradveil.models.anatomy import anatomy, unchanging
 from gradveil.models.weights import ModelCard, load_model, load_state, read_card, save_weights
 
 
@@ -123,3 +125,20 @@ def test_a_card_cannot_make_us_run_code(tmp_path: Path) -> None:
     save_weights(path, build("lenet", (1, 28, 28), 3), card)
     with pytest.raises(GradveilError, match="pass --model os:system"):
         load_model(path)
+
+
+def test_a_network_is_looked_through_once_where_it_does_not_change() -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    with unchanging(model):
+        first = anatomy(model)
+        with unchanging(model):
+            assert anatomy(model) is first
+        assert anatomy(model) is first
+        assert first.of_kind(nn.Linear) == (model[0],)
+        assert anatomy(model[0]) is not first
+    model.append(nn.Linear(3, 1))
+    now = anatomy(model)
+    assert now is not first
+    assert list(now.parameters) == [name for name, _ in model.named_parameters()]
+    assert list(now.buffers) == [name for name, _ in model.named_buffers()]
+    assert now.of_kind(nn.Linear) == (model[0], model[2])

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.errors import GradveilError
+from gradveil.models.anatomy import anatomy
 from gradveil.models.stochastic import penalties
 from gradveil.names import unknown
 from gradveil.randomness import generator
@@ -149,7 +150,7 @@ def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | Non
 
 def trainable(model: nn.Module) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
     """Names and tensors of the parameters whose gradients are shared, in the model's order."""
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    named = [(name, parameter) for name, parameter in anatomy(model).parameters.items() if parameter.requires_grad]
     if not named:
         raise GradveilError("the model has no trainable parameters, so nothing of it is shared")
     return tuple(name for name, _ in named), tuple(parameter for _, parameter in named)

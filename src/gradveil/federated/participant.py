@@ -13,6 +13,7 @@ from gradveil.defenses import Defense
 from gradveil.federated.partitions import partitioned
 from gradveil.federated.plan import Plan
 from gradveil.models import untrained
+from gradveil.models.anatomy import anatomy
 from gradveil.models.stochastic import drawing, normal
 from gradveil.randomness import derive_seed, generator, hashed_uniform
 from gradveil.store import content_hash
@@ -91,9 +92,8 @@ class Participant:
     @contextmanager
     def _training(self, network: nn.Module, number: int) -> Iterator[dict[str, Tensor]]:
         """The network as this participant trains it in this round: its draws are its own, its statistics do not outlive it."""
-        # Walking through all modules takes a noticeable part of a small step: no more often than needed.
         modes = [] if network.training else [(module, module.training) for module in network.modules()]
-        buffers = dict(network.named_buffers())
+        buffers = anatomy(network).buffers
         before = [buffer.clone() for buffer in buffers.values()]
         if modes:
             network.train()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from gradveil.errors import GradveilError
 from gradveil.federated.participant import Promised, Update
 from gradveil.federated.plan import Plan
+from gradveil.models.anatomy import unchanging
 from gradveil.models.stochastic import drawing, normal
 from gradveil.randomness import generator
 from gradveil.tensors import part_of
@@ -36,9 +37,10 @@ class Server:
             gradients.add(update.gradients, share)
             statistics.add(update.buffers, share)
 
-        # In a call of its own, so that nothing holds one update while the next is computed.
-        for one in sorted(images):
-            take(updates[one], images[one] / sum(images.values()))
+        with unchanging(self.network):
+            for one in sorted(images):
+                # In a call of its own, so that nothing holds one update while the next is computed.
+                take(updates[one], images[one] / sum(images.values()))
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.rate_in(number)
         for name, parameter in self.network.named_parameters():
