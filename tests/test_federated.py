@@ -290,11 +290,11 @@ def test_uneven_updates_count_by_their_images(fashion: Dataset) -> None:
 
 
 def test_training_learns(fashion: Dataset, tmp_path: Path) -> None:
-    plan = Plan("fashion-mnist-tenth", "convnet-4", rounds=40, lr=0.05, augment=False)
+    plan = Plan("fashion-mnist-tenth", "convnet-4", rounds=30, lr=0.05, augment=False)
     done = federate(plan, fashion, tmp_path)
     assert done.history[0].accuracy < 0.25
     assert done.history[-1].accuracy > 0.4
-    assert [row.round for row in done.history] == [0, *range(2, 41, 2)]
+    assert [row.round for row in done.history] == [0, *sorted({round(30 * part / 20) for part in range(1, 21)})]
     network = network_of(plan, fashion)
     network.load_state_dict(_network_state(done.weights))
     assert accuracy_of(network, fashion.test, seed=0) == done.history[-1].accuracy
