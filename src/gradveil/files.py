@@ -33,6 +33,18 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def read_text(path: Path, *, largest: int) -> str:
+    """The text of a file that may come from anyone; one line says why it cannot be had."""
+    try:
+        if (size := path.stat().st_size) > largest:
+            raise GradveilError(f"{size} bytes, at most {largest} would do")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise GradveilError(error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise GradveilError(str(error)) from error
+
+
 def write_json(path: Path, value: object) -> None:
     """Replace `path` by `value` as JSON with sorted keys; NaN and infinity are refused."""
     write_text(path, json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n")

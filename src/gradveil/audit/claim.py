@@ -8,7 +8,7 @@ from pathlib import Path
 from gradveil.audit.plan import AuditPlan
 from gradveil.checked import from_json
 from gradveil.errors import GradveilError
-from gradveil.files import write_text
+from gradveil.files import read_text, write_text
 
 CLAIM = "audit.json"
 LARGEST_CLAIM = 2**20
@@ -64,13 +64,9 @@ def read_claim(folder: Path) -> Claim:
     """The plans of a folder; the file may come from anyone."""
     path = folder / CLAIM
     try:
-        size = path.stat().st_size
-        if size > LARGEST_CLAIM:
-            raise GradveilError(f"{size} bytes, the plans of an audit have at most {LARGEST_CLAIM}")
-        return Claim.from_json(path.read_text(encoding="utf-8"))
-    except (GradveilError, UnicodeDecodeError, OSError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise GradveilError(f"{path}: {why}; remove it or choose another --out") from error
+        return Claim.from_json(read_text(path, largest=LARGEST_CLAIM))
+    except GradveilError as error:
+        raise GradveilError(f"{path}: {error}; remove it or choose another --out") from error
 
 
 def _sha256(path: Path) -> str:

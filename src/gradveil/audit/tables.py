@@ -11,7 +11,7 @@ from gradveil.audit.perception import Perceived
 from gradveil.audit.properties import Telling
 from gradveil.checked import from_fields
 from gradveil.errors import GradveilError
-from gradveil.files import write_json
+from gradveil.files import read_text, write_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -44,12 +44,9 @@ class Table(Generic[T]):
         if not path.exists():
             return []
         try:
-            if path.stat().st_size > LARGEST_TABLE:
-                raise GradveilError(f"{path.stat().st_size} bytes, at most {LARGEST_TABLE} would do")
-            return self.parse(path.read_text(encoding="utf-8"))
-        except (GradveilError, UnicodeDecodeError, OSError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise GradveilError(f"{path}: {why}; remove it or choose another --out") from error
+            return self.parse(read_text(path, largest=LARGEST_TABLE))
+        except GradveilError as error:
+            raise GradveilError(f"{path}: {error}; remove it or choose another --out") from error
 
     def add(self, folder: Path, rows: Sequence[T]) -> None:
         """Write the rows; those found about other things stay, behind them."""

@@ -128,7 +128,7 @@ def federate(
     own = loader(data_dir, model=model, dataset=dataset)
     curiosity, how = None, None
     if curious is None:
-        asked = {
+        given = {
             "--curious-rounds": curious_rounds != "0",
             "--curious-participant": curious_participant != 0,
             "--sums": sums != "1",
@@ -138,8 +138,8 @@ def federate(
             "--iterations": iterations is not None,
             "--labels": labels is not None,
         }
-        if any(asked.values()):
-            option = next(name for name, given in asked.items() if given)
+        option = next((option for option, differs in given.items() if differs), None)
+        if option is not None:
             raise GradveilError(f"{option} is about a curious server's attack: --curious NAME is missing")
     else:
         looked_at = parse_numbers(curious_rounds, "rounds")

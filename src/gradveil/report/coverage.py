@@ -1,12 +1,14 @@
 """What the plans of a folder's audits ask for and it does not have."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from gradveil.audit.plan import AuditPlan
 from gradveil.report.run import Run
 from gradveil.scenario import Scenario, called
 
 MOST_LINES = 30
+T = TypeVar("T")
 
 
 def missing(run: Run) -> list[str]:
@@ -16,7 +18,7 @@ def missing(run: Run) -> list[str]:
     """
     if run.plan is None:
         return []
-    lines = [*shortened(_unattacked(run, run.plan), "cells"), *shortened(_untrained(run, run.plan), "defenses")]
+    lines = [*shortened(_unattacked(run), "cells"), *shortened(_untrained(run), "defenses")]
     if run.plan.trainings == 0 and not run.accuracies:
         lines.append("accuracy: the plan asks for no trainings, so what the defenses cost was not measured")
     return lines
@@ -29,33 +31,35 @@ def shortened(lines: Sequence[str], what: str) -> list[str]:
     return [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more {what}"]
 
 
-def _unattacked(run: Run, last: AuditPlan) -> list[str]:
+def _unattacked(run: Run) -> list[str]:
     there: dict[Scenario, set[int]] = {}
     for record in run.records:
         there.setdefault(record.scenario, set()).add(record.index)
-    asked: dict[Scenario, int] = {}
-    for plan in reversed(run.plans):
-        for scenario in map(plan.scenario, plan.cells):
-            if plan == last or scenario in there:
-                asked[scenario] = max(plan.images, asked.get(scenario, 0))
+    lacking = _lacking(run, there, lambda plan: dict.fromkeys(map(plan.scenario, plan.cells), plan.images))
     return [
         f"{of.attack_in_words}, {of.attacker} attacker, {called(of.defense)}, {of.stage}: {found} of {images} images"
-        for of, images in asked.items()
-        if (found := len(there.get(of, ()))) < images
+        for of, found, images in lacking
     ]
 
 
-def _untrained(run: Run, last: AuditPlan) -> list[str]:
+def _untrained(run: Run) -> list[str]:
     there: dict[str, set[int]] = {}
     for one in run.accuracies:
         there.setdefault(one.defense, set()).add(one.seed)
-    asked: dict[str, int] = {}
-    for plan in reversed(run.plans):
-        for defense in plan.defenses:
-            if plan == last or defense in there:
-                asked[defense] = max(plan.trainings, asked.get(defense, 0))
+    lacking = _lacking(run, there, lambda plan: dict.fromkeys(plan.defenses, plan.trainings))
     return [
-        f"accuracy with {called(defense)}: {found} of {trainings} trainings"
-        for defense, trainings in asked.items()
-        if (found := len(there.get(defense, ()))) < trainings
+        f"accuracy with {called(defense)}: {found} of {trainings} trainings" for defense, found, trainings in lacking
     ]
+
+
+def _lacking(
+    run: Run, there: Mapping[T, set[int]], wants: Callable[[AuditPlan], Mapping[T, int]]
+) -> list[tuple[T, int, int]]:
+    """What plans want so many of and fewer are there: what, how many are there, how many are wanted."""
+    asked: dict[T, int] = {}
+    for plan in reversed(run.plans):
+        for one, count in wants(plan).items():
+            if plan == run.plan or one in there:
+                asked[one] = max(count, asked.get(one, 0))
+    found = {one: len(there.get(one, ())) for one in asked}
+    return [(one, found[one], count) for one, count in asked.items() if found[one] < count]

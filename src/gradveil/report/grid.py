@@ -21,19 +21,19 @@ def write_grid(group: Group, path: Path) -> Path:
 
     That is what was rebuilt, or what an attacker who knows the policy made of it by undoing it.
     """
-    columns = [(defense, begun) for defense in group.columns for begun in (True, False)]
+    columns = [(defense, side) for defense in group.columns for side in ("shared", "rebuilt")]
     width = GAP + len(columns) * (TILE + GAP)
     sheet = Image.new("RGB", (width, LABEL + len(group.indices) * (TILE + GAP) + GAP), "white")
     draw = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(12)
-    for x, (defense, begun) in enumerate(columns):
+    for x, (defense, side) in enumerate(columns):
         records = group.columns[defense]
-        title = _before(defense) if begun else _after(defense, records.values())
+        title = _shared_title(defense) if side == "shared" else _rebuilt_title(defense, records.values())
         draw.multiline_text((GAP + x * (TILE + GAP), 3), title, fill="black", font=font, spacing=1)
         for y, index in enumerate(group.indices):
             record = records.get(index)
             if record is not None:
-                name = _given(defense) if begun else answer(record)
+                name = _given(defense) if side == "shared" else answer(record)
                 tile = from_png(record.pictures[name]).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
                 sheet.paste(tile, (GAP + x * (TILE + GAP), LABEL + y * (TILE + GAP)))
     with writing(path) as temporary:
@@ -46,10 +46,10 @@ def _given(defense: str) -> str:
     return "original" if defense == UNDEFENDED else "transformed"
 
 
-def _before(defense: str) -> str:
+def _shared_title(defense: str) -> str:
     return "private" if defense == UNDEFENDED else f"{defense}\nshared"
 
 
-def _after(defense: str, records: Collection[Record]) -> str:
+def _rebuilt_title(defense: str, records: Collection[Record]) -> str:
     said = "undone" if any(answer(record) == ESTIMATE for record in records) else "rebuilt"
     return said if defense == UNDEFENDED else f"\n{said}"

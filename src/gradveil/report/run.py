@@ -11,6 +11,7 @@ from gradveil.audit.plan import AuditPlan
 from gradveil.audit.properties import Telling
 from gradveil.audit.tables import ACCURACIES, PROPERTIES
 from gradveil.errors import GradveilError
+from gradveil.files import read_text
 from gradveil.records import Record
 from gradveil.report.notes import NOTES, RunNotes
 from gradveil.store import read_record
@@ -115,10 +116,8 @@ def _read(path: Path, parse: Callable[[str], T], problems: list[str]) -> T | Non
     if not path.exists():
         return None
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise GradveilError(f"{path.stat().st_size} bytes, at most {LARGEST_FILE} would do")
-        return parse(path.read_text(encoding="utf-8"))
-    except (GradveilError, UnicodeDecodeError, OSError) as error:
+        return parse(read_text(path, largest=LARGEST_FILE))
+    except GradveilError as error:
         problems.append(f"{path.name}: unreadable ({' '.join(_relative(str(error), path.parent).split())})")
         return None
 
