@@ -149,6 +149,13 @@ class Promised(Mapping[int, Update]):
         return len(self.participants)
 
 
+def images_behind(updates: Mapping[int, Update]) -> dict[int, int]:
+    """How many images each counts for, without computing what is only promised."""
+    if isinstance(updates, Promised):
+        return {one: participant.batch for one, participant in updates.participants.items()}
+    return {one: update.images for one, update in updates.items()}
+
+
 def image_seed(plan: Plan, number: int) -> int:
     """The seed of what the defense draws for images in round `number`."""
     return derive_seed(plan.seed, "images", number)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
-from gradveil.federated.participant import Promised, Update
+from gradveil.federated.participant import Update, images_behind
 from gradveil.federated.plan import Plan
 from gradveil.models.anatomy import unchanging
 from gradveil.models.stochastic import drawing, normal
@@ -27,10 +27,7 @@ class Server:
 
     def step(self, number: int, updates: Mapping[int, Update]) -> None:
         """One SGD step with the mean of the updates, whose order does not matter; batch-norm statistics are averaged too."""
-        if isinstance(updates, Promised):
-            images = {one: participant.batch for one, participant in updates.participants.items()}
-        else:
-            images = {one: update.images for one, update in updates.items()}
+        images = images_behind(updates)
         gradients, statistics = Mean(), Mean()
 
         def take(update: Update, share: float) -> None:
