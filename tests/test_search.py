@@ -3,8 +3,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from gradveil.scores import Scorer
 from gradveil.scores.reference import algorithm_1
 from gradveil.search import Plan, SearchResult, disjoint_hybrid, random_policies, search
 from gradveil.search.accuracy_filter import AccuracyFilter
-from gradveil.search.ledger import STUDY, Entry
+from gradveil.search.ledger import STUDY, Entry, Ledger
 from gradveil.search.ranking import rank, single_operations
 from gradveil.transforms import Policy
 from gradveil.types import Dataset, ImageSet
@@ -281,6 +283,17 @@ def test_two_machines_share_a_search(whole: SearchResult, tmp_path: Path) -> Non
         time.sleep(1)
     for process in both:
         assert json.loads(process.communicate(timeout=300)[0]) == json.loads(json.dumps(whole.summary()))
+
+
+def test_machines_that_start_at_once_open_one_study(tmp_path: Path) -> None:
+    together, url = threading.Barrier(6), f"sqlite:///{tmp_path / 'study.sqlite3'}"
+
+    def start(_: int) -> int:
+        together.wait()
+        return Ledger(url, "settings")._study
+
+    with ThreadPoolExecutor(6) as machines:
+        assert set(machines.map(start, range(6))) == {1}
 
 
 def _known(storage: Path) -> int:

@@ -19,7 +19,7 @@ import optuna
 from optuna.exceptions import OptunaError, StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import BaseStorage, get_storage
 from optuna.trial import TrialState, create_trial
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from gradveil.errors import GradveilError
 from gradveil.scores import Scorer
@@ -31,6 +31,7 @@ STUDY = "gradveil-search"
 Arguments = ParamSpec("Arguments")
 _SCORES = "scores"
 _READ_AGAIN = 10.0  # seconds between looks at what other machines have done
+_OPEN_AGAIN = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds until the next try where opening failed
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,7 @@ def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...
     try:
         if isinstance(place, Path):
             place.parent.mkdir(parents=True, exist_ok=True)
-        storage = get_storage(url)
-        study = optuna.create_study(storage=storage, study_name=name, directions=objectives, load_if_exists=True)
+        storage, study = _open_study(url, name, objectives)
     except (SQLAlchemyError, OptunaError, ImportError, OSError, ValueError) as error:
         raise GradveilError(
             f"{shown}: not a readable study ({type(error).__name__}); remove it or choose another place"
@@ -185,6 +185,22 @@ def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...
         raise GradveilError(f"{shown} holds a search with other settings; remove it or choose another place")
     study.set_user_attr("fingerprint", fingerprint)
     return storage, storage.get_study_id_from_name(name)
+
+
+def _open_study(url: str | None, name: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, optuna.Study]:
+    """The study, made where there is none. Of machines that make it at once, all but one find half of it and try again."""
+
+    def opened() -> tuple[BaseStorage, optuna.Study]:
+        storage = get_storage(url)
+        return storage, optuna.create_study(
+            storage=storage, study_name=name, directions=objectives, load_if_exists=True
+        )
+
+    for seconds in _OPEN_AGAIN:
+        with suppress(IntegrityError, OperationalError, ProgrammingError):
+            return opened()
+        time.sleep(seconds)
+    return opened()
 
 
 def fingerprint(scorer: Scorer) -> str:
