@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from gradveil.client import Client
 from gradveil.defenses import Defense, defense_named
@@ -23,6 +23,7 @@ from gradveil.models.stochastic import drawing, normal, penalties
 from gradveil.randomness import derive_seed, generator
 from gradveil.transforms import Policy, PolicyDataset
 from gradveil.types import Dataset
+from lightning_script import COUNT, SIZE, Data, Small, fitted, same
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning"),
@@ -30,87 +31,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*(LeafSpec|pin_memory|shuffling).*"),
 ]
 POLICY = "3-1-7+43-18-18"
-COUNT, SIZE = 40, 10
-
-
-class Small(L.LightningModule):
-    """Somebody's own module; it keeps what it was trained on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.body = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.ReLU())
-            self.head = nn.Linear(12, 10)
-        self.seen: list[Tensor] = []
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(images / 255))
-        return logits
-
-    def training_step(self, batch: list[Tensor], number: int) -> Any:
-        self.seen.append(batch[0].clone())
-        return F.cross_entropy(self(batch[0]), batch[1])
-
-    def validation_step(self, batch: list[Tensor], number: int) -> None:
-        self.validated = batch[0].clone()
-        self.outputs = self(batch[0])
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
-
-
-class Data(L.LightningDataModule):
-    def __init__(self, images: Tensor, labels: Tensor, **settings: Any) -> None:
-        super().__init__()
-        self.dataset, self.settings = TensorDataset(images, labels), settings
-
-    def setup(self, stage: str) -> None:
-        self.ready = stage
-
-    def train_dataloader(self) -> Any:
-        assert self.ready
-        return DataLoader(self.dataset, **{"batch_size": SIZE, **self.settings})
-
-    def val_dataloader(self) -> Any:
-        return DataLoader(self.dataset, batch_size=COUNT)
 
 
 @pytest.fixture
 def data(fashion: Dataset) -> Data:
     return Data(fashion.train.images[:COUNT], fashion.train.labels[:COUNT])
-
-
-def fitted(
-    data: L.LightningDataModule,
-    *callbacks: L.Callback,
-    module: Small | None = None,
-    epochs: int = 2,
-    resume: Path | None = None,
-    **settings: Any,
-) -> tuple[Small, L.Trainer]:
-    module = module or Small()
-    trainer = L.Trainer(
-        max_epochs=epochs,
-        callbacks=list(callbacks),
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        **settings,
-    )
-    trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=True)
-    return module, trainer
-
-
-def same(one: nn.Module, other: nn.Module) -> bool:
-    states = one.state_dict(), other.state_dict()
-    return states[0].keys() == states[1].keys() and all(
-        torch.equal(states[0][name], states[1][name]) for name in states[0]
-    )
 
 
 def by_hand(

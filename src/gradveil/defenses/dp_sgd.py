@@ -2,9 +2,6 @@
 
 import copy
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -13,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.attacks import Attack, Evidence
-from gradveil.client import Aggregate, Client, FedAvg, gradient, loss_of, share, trainable
+from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable
 from gradveil.defenses.base import Defense
 from gradveil.defenses.noise import GaussianNoise
+from gradveil.defenses.per_image import check_opacus, has_batch_norm, per_image, quiet, refuse_batch_norm
 from gradveil.defenses.pruning import Clip
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
@@ -61,7 +59,7 @@ class DpSgd(Defense):
         return self if self.expected is not None else replace(self, expected=expected)
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
-        if self.batch_norm == "refuse" or not _batch_norms(model):
+        if self.batch_norm == "refuse" or not has_batch_norm(model):
             return model
         grouped = copy.deepcopy(model)
         for name, module in list(grouped.named_modules()):
@@ -89,14 +87,14 @@ class DpSgd(Defense):
         or less.
         """
         _check_sampling(sample_rate, steps)
-        _check_opacus()
+        check_opacus()
         from opacus.accountants import RDPAccountant
 
         if self.noise == 0 and steps:
             return math.inf
         accountant = RDPAccountant()
         accountant.history = [(self.noise, sample_rate, steps)] if steps else []
-        with _quiet():
+        with quiet():
             return float(accountant.get_epsilon(delta=self.delta))
 
     def for_epsilon(self, epsilon: float, sample_rate: float, steps: int) -> "DpSgd":
@@ -104,11 +102,11 @@ class DpSgd(Defense):
         _check_sampling(sample_rate, steps)
         if not 0 < epsilon < float("inf"):
             raise GradveilError(f"dp-sgd needs an epsilon above 0, such as 3, got {epsilon:g}")
-        _check_opacus()
+        check_opacus()
         from opacus.accountants.utils import get_noise_multiplier
 
         try:
-            with _quiet():
+            with quiet():
                 noise = get_noise_multiplier(
                     target_epsilon=epsilon,
                     target_delta=self.delta,
@@ -161,10 +159,14 @@ class PrivateGradient:
 
     def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
         # Not only where a batch has images: an empty one shares noise, which would look like a proof.
-        _refuse_batch_norm(model)
-        divisor = self.defense.divisor(len(batch.images))
-        mean = {name: total / divisor for name, total in self.clipped_sum(model, batch).items()}
-        noise = GaussianNoise(self.defense.deviation(len(batch.images)))
+        refuse_batch_norm(model)
+        return self.released(self.clipped_sum(model, batch), len(batch.images))
+
+    def released(self, total: Gradients, images: int) -> Gradients:
+        """The noisy mean, of the clipped sum over a batch of so many images."""
+        divisor = self.defense.divisor(images)
+        mean = {name: value / divisor for name, value in total.items()}
+        noise = GaussianNoise(self.defense.deviation(images))
         return noise.gradients(mean, seed=derive_seed(self.seed, "dp-sgd"))
 
     def clipped_sum(self, model: nn.Module, batch: Batch) -> Gradients:
@@ -176,75 +178,21 @@ class PrivateGradient:
         pieces = torch.split(torch.arange(len(batch.images)), at_once) if len(batch.images) else ()
         for piece in pieces:
             each = per_image(model, Batch(batch.images[piece].detach(), batch.labels[piece]))
-            lengths = torch.stack([one.flatten(1).norm(dim=1) for one in each]).norm(dim=0)
-            scale = self.defense.norm / lengths.clamp_min(self.defense.norm)
-            sums = [total + torch.tensordot(scale, one, 1) for total, one in zip(sums, each, strict=True)]
+            sums = [total + more for total, more in zip(sums, clipped(each, self.defense.norm), strict=True)]
         return dict(zip(names, sums, strict=True))
 
 
-def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
-    """The gradient of every image on its own, (B, ...) per trainable parameter, by Opacus."""
-    _refuse_batch_norm(model)
-    _check_opacus()
-    from opacus.grad_sample import GradSampleHooks
-
-    parameters = trainable(model)[1]
-    with _as_before(model):
-        # Opacus looks at layers in training mode only; of the layers that hold parameters themselves none behaves otherwise then.
-        for module in model.modules():
-            if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
-                module.training = True
-        try:
-            hooks = GradSampleHooks(model)
-        except NotImplementedError as error:
-            raise GradveilError(f"Opacus cannot tell images apart in this model: {error}") from error
-        try:
-            with _quiet():
-                torch.autograd.grad(loss_of(model, batch), parameters, allow_unused=True)
-            found = [getattr(parameter, "grad_sample", None) for parameter in parameters]
-        finally:
-            hooks.cleanup()
-    empty = len(batch.images)
-    return [
-        parameter.new_zeros((empty, *parameter.shape)) if one is None else one
-        for parameter, one in zip(parameters, found, strict=True)
-    ]
-
-
-def _refuse_batch_norm(model: nn.Module) -> None:
-    if _batch_norms(model):
-        raise GradveilError("dp-sgd cannot have batch norm, which mixes images: dp-sgd:batch_norm=group would do")
-
-
-@contextmanager
-def _as_before(model: nn.Module) -> Iterator[None]:
-    """Take back whatever attributes modules and parameters get meanwhile; Opacus and torch leave some."""
-    before = [(one, dict(vars(one))) for one in (*model.modules(), *model.parameters())]
-    try:
-        yield
-    finally:
-        for one, attributes in before:
-            for name in set(vars(one)) - set(attributes):
-                delattr(one, name)
-            for name in {"training", "_is_full_backward_hook"} & set(attributes):
-                setattr(one, name, attributes[name])
-
-
-def _batch_norms(model: nn.Module) -> bool:
-    return any(isinstance(module, _BatchNorm) for module in model.modules())
+def clipped(each: list[Tensor], norm: float) -> list[Tensor]:
+    """The sum over images of their gradients, (B, ...) per parameter, none of them longer than `norm`."""
+    lengths = torch.stack([one.unsqueeze(-1).flatten(1).norm(dim=1) for one in each]).norm(dim=0)
+    scale = norm / lengths.clamp_min(norm)
+    return [torch.tensordot(scale, one, 1) for one in each]
 
 
 def _group_norm(module: _BatchNorm, *, like: Tensor) -> nn.GroupNorm:
     """As Opacus replaces batch norm, but of a model that need not be picklable."""
     channels = module.num_features
     return nn.GroupNorm(math.gcd(32, channels), channels, affine=module.affine).to(like).train(module.training)
-
-
-def _check_opacus() -> None:
-    try:
-        import opacus  # noqa: F401
-    except ImportError:
-        raise GradveilError("dp-sgd needs Opacus: pip install 'gradveil[dp]'") from None
 
 
 def _check_sampling(sample_rate: float, steps: int) -> None:
@@ -254,16 +202,3 @@ def _check_sampling(sample_rate: float, steps: int) -> None:
         )
     if steps < 0:
         raise GradveilError(f"the number of steps is 0 or more, got {steps}")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Warnings about what is meant to be.
-
-    Opacus warns where an order outside of its list would give a smaller epsilon (the one it gives holds), and its hooks make
-    torch warn of images that ask for no gradient.
-    """
-    with warnings.catch_warnings():
-        for message in ("Optimal order is the", "Full backward hook is firing"):
-            warnings.filterwarnings("ignore", message=message)
-        yield

@@ -2,17 +2,19 @@
 
 import copy
 import functools
+from collections.abc import Iterator
+from typing import Any
 
 import lightning as L
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from gradveil.defenses import Augment, Defense, Random
 from gradveil.defenses.parts import acts, parts
 from gradveil.errors import GradveilError
 from gradveil.lightning.callback import DefenseCallback
-from gradveil.lightning.halves import MARK, check_callbacks, on_images, usable
+from gradveil.lightning.halves import MARK, ImagesHalf, check_callbacks, on_images, usable
 from gradveil.randomness import derive_seed
-from gradveil.training.batches import epoch_of
+from gradveil.training.batches import PoissonBatches, epoch_of
 from gradveil.transforms import Policy, PolicyDataset
 
 # What a loader is told besides its dataset and how it is batched.
@@ -36,6 +38,8 @@ def DefendedData(
 ) -> L.LightningDataModule:
     """A copy of `datamodule` whose training images go through the defense's policy; everything else of it stays as it is.
 
+    For dp-sgd it also draws them: every image by itself, so that batches differ in size and those of the loader are the mean.
+
     Its training loaders get a `PolicyDataset` around their dataset: items are images, tuples that start with one, or dicts that
     hold it under `key`; uint8 or floats in [0, 1], so before any Normalize. The draw is a function of (seed, epoch, index).
     Pass it to `Trainer.fit(..., datamodule=...)`, which tells it the epoch.
@@ -57,15 +61,15 @@ def DefendedData(
         return guard.defended(loaders)
 
     defended.train_dataloader = train_dataloader  # type: ignore[method-assign]
-    setattr(defended, MARK, guard.defense)
+    setattr(defended, MARK, guard.half)
     return defended
 
 
 class _Guard(L.Callback):
-    """Puts policies around datasets and tells them the epoch."""
+    """Puts policies around datasets, draws batches where the defense asks for it, and tells both the epoch."""
 
     def __init__(self, defense: Defense, seed: int, key: str) -> None:
-        self.defense, self.seed, self.key = defense, seed, key
+        self.half, self.seed, self.key = ImagesHalf(defense), seed, key
         self.policies = _policies(defense)
         self.datasets: list[PolicyDataset] = []
         self.epoch = 0
@@ -75,7 +79,7 @@ class _Guard(L.Callback):
         self.datasets = []
         if trainer is None:
             return
-        check_callbacks(trainer, self.defense, DefenseCallback)
+        check_callbacks(trainer, self.half.defense, DefenseCallback)
         self.epoch = epoch_of(trainer)
         callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         if self not in callbacks:
@@ -85,9 +89,13 @@ class _Guard(L.Callback):
         self.epoch = trainer.current_epoch
         for dataset in self.datasets:
             dataset.set_epoch(self.epoch)
+        if self.half.batches is not None:
+            self.half.batches.set_epoch(self.epoch)
 
     def defended(self, loaders: object) -> object:
         """The same loader, or list or dict of loaders, with defended datasets."""
+        if self.half.defense.poisson and type(loaders) is not DataLoader:
+            raise GradveilError(f"dp-sgd draws from one DataLoader, train_dataloader gave a {type(loaders).__name__}")
         if isinstance(loaders, (list, tuple)):
             return [self.defended(one) for one in loaders]
         if isinstance(loaders, dict):
@@ -108,6 +116,8 @@ class _Guard(L.Callback):
             )
         kept = {name: getattr(loader, name) for name in _KEPT}
         dataset = self._dataset(loader.dataset)
+        if self.half.defense.poisson:
+            return DataLoader(dataset, batch_sampler=self._drawn(loader), **kept)
         # Made anew inside the hook and not changed in place: Lightning remembers how loaders were made, to make them again.
         if loader.batch_size is None:
             return DataLoader(dataset, batch_sampler=loader.batch_sampler, **kept)
@@ -115,15 +125,42 @@ class _Guard(L.Callback):
             dataset, batch_size=loader.batch_size, sampler=loader.sampler, drop_last=loader.drop_last, **kept
         )
 
-    def _dataset(self, dataset: object) -> PolicyDataset:
+    def _drawn(self, loader: "DataLoader[object]") -> "OwnDraws":
+        plain = type(loader.sampler) is SequentialSampler or (
+            type(loader.sampler) is RandomSampler and not loader.sampler.replacement
+        )
+        if loader.batch_size is None or not plain:
+            odd = loader.batch_sampler if loader.batch_size is None else loader.sampler
+            raise GradveilError(
+                f"dp-sgd draws every image by itself, the loader has a {type(odd).__name__}: a batch_size would do"
+            )
+        count = len(loader.dataset)  # type: ignore[arg-type]
+        self.half.batches = PoissonBatches(count, loader.batch_size, self.seed)
+        self.half.batches.set_epoch(self.epoch)
+        return OwnDraws(self.half.batches)
+
+    def _dataset(self, dataset: Any) -> Any:
         for number, policy in enumerate(self.policies):
             # As in a chain: the first one draws as it would alone.
             seed = derive_seed(self.seed, "chain", number) if number else self.seed
-            dataset = PolicyDataset(dataset, policy, seed, key=self.key)  # type: ignore[arg-type]
+            dataset = PolicyDataset(dataset, policy, seed, key=self.key)
             dataset.set_epoch(self.epoch)
             self.datasets.append(dataset)
-        assert isinstance(dataset, PolicyDataset)
         return dataset
+
+
+class OwnDraws(Sampler[list[int]]):
+    """Batches that are drawn image by image. Where none is drawn the first image stands in, which the callback leaves out."""
+
+    def __init__(self, batches: PoissonBatches) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for _, indices in self.batches:
+            yield indices.tolist() or [0]
 
 
 def _policies(defense: Defense) -> list[Policy]:

@@ -86,11 +86,19 @@ class PoissonBatches(Batches):
     That is the sampling that the accounting of differentially private training is about.
     """
 
+    @property
+    def rate(self) -> float:
+        """The chance of an image to be in a batch."""
+        return min(1.0, self.batch_size / self.count)
+
+    def drawn(self, epoch: int, number: int) -> Tensor:
+        """The indices of an epoch's batch."""
+        chances = torch.rand(self.count, generator=generator(self.seed, "poisson", epoch, number))
+        return (chances < self.rate).nonzero().flatten()
+
     def __iter__(self) -> Iterator[Ticket]:
-        rate = min(1.0, self.batch_size / self.count)
         for number in range(len(self)):
-            drawn = torch.rand(self.count, generator=generator(self.seed, "poisson", self.epoch, number))
-            yield self.epoch, (drawn < rate).nonzero().flatten()
+            yield self.epoch, self.drawn(self.epoch, number)
 
 
 class PlainImages(Dataset[tuple[Tensor, Tensor]]):

@@ -1,0 +1,121 @@
+"""The gradient of every image of a batch on its own, by Opacus."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gradveil.client import loss_of, trainable
+from gradveil.errors import GradveilError
+from gradveil.types import Batch
+
+# A warning of torch's about Opacus' hooks.
+OPACUS_HOOKS = "Full backward hook is firing"
+# What Opacus hangs on modules and leaves there.
+_LEFT = ("activations", "max_batch_len")
+
+
+def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
+    """The gradient of every image, (B, ...) per trainable parameter."""
+    parameters = trainable(model)[1]
+    with _layers_in_training_mode(model), told_apart(model):
+        with quiet():
+            torch.autograd.grad(loss_of(model, batch), parameters, allow_unused=True)
+        found = taken(model)
+    return [
+        parameter.new_zeros((len(batch.images), *parameter.shape)) if one is None else one
+        for parameter, one in zip(parameters, found, strict=True)
+    ]
+
+
+@contextmanager
+def told_apart(model: nn.Module) -> Iterator[None]:
+    """Meanwhile a backward pass of a mean over images leaves every image's gradient for `taken`.
+
+    Of layers in training mode, that is: Opacus looks at no others.
+    """
+    refuse_batch_norm(model)
+    check_opacus()
+    from opacus.grad_sample import GradSampleHooks
+
+    modules = [(module, set(vars(module)), module._is_full_backward_hook) for module in model.modules()]
+    try:
+        hooks = GradSampleHooks(model)
+    except NotImplementedError as error:
+        _forget(model)
+        raise GradveilError(f"Opacus cannot tell images apart in this model: {error}") from error
+    try:
+        yield
+    finally:
+        hooks.cleanup()
+        for module, attributes, full in modules:
+            if not module._backward_hooks:
+                module._is_full_backward_hook = full
+            for name in set(_LEFT) & (set(vars(module)) - attributes):
+                delattr(module, name)
+
+
+def taken(model: nn.Module) -> list[Tensor | None]:
+    """What the last backward pass left for every trainable parameter, once; None where a parameter took no part in it."""
+    parameters = trainable(model)[1]
+    found = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]
+    for parameter in parameters:
+        parameter.grad_sample = None  # type: ignore[attr-defined]
+    if any(isinstance(one, list) for one in found):
+        raise GradveilError("dp-sgd clips every image once per step, got several backward passes: one would do")
+    return found
+
+
+def refuse_batch_norm(model: nn.Module) -> None:
+    """No gradient is one image's own where batch norm mixes them."""
+    if has_batch_norm(model):
+        raise GradveilError("dp-sgd cannot have batch norm, which mixes images: dp-sgd:batch_norm=group would do")
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether the model has batch norm of any kind."""
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def check_opacus() -> None:
+    """Say what to install where Opacus is lacking."""
+    try:
+        import opacus  # noqa: F401
+    except ImportError:
+        raise GradveilError("dp-sgd needs Opacus: pip install 'gradveil[dp]'") from None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Warnings about what is meant to be.
+
+    Opacus warns where an order outside of its list would give a smaller epsilon (the one it gives holds), and its hooks make
+    torch warn of images that ask for no gradient.
+    """
+    with warnings.catch_warnings():
+        for message in ("Optimal order is the", OPACUS_HOOKS):
+            warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+@contextmanager
+def _layers_in_training_mode(model: nn.Module) -> Iterator[None]:
+    """Of the layers that hold parameters themselves none behaves otherwise then, batch norm apart, which is refused."""
+    modes = [(module, module.training) for module in model.modules()]
+    for module, _ in modes:
+        if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+            module.training = True
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _forget(model: nn.Module) -> None:
+    for parameter in trainable(model)[1]:
+        for name in ("grad_sample", "_forward_counter"):
+            vars(parameter).pop(name, None)

@@ -1,0 +1,152 @@
+"""Defenses that compute the gradient, done around somebody's own training step."""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+
+from gradveil.client import trainable
+from gradveil.defenses import Defense, DpSgd
+from gradveil.defenses.dp_sgd import PrivateGradient, clipped
+from gradveil.defenses.parts import parts
+from gradveil.defenses.per_image import OPACUS_HOOKS, taken, told_apart
+from gradveil.defenses.soteria import Soteria
+from gradveil.errors import GradveilError
+from gradveil.training.batches import PoissonBatches
+from gradveil.types import Gradients
+
+
+class Computed(ABC):
+    """Watches every step of `module` from `__init__` to `close`, and says what the step shares instead of the plain gradient."""
+
+    @abstractmethod
+    def gradients(self, found: Gradients, *, seed: int) -> Gradients:
+        """What is shared instead of `found`, the gradient of the step that was watched."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the module as it was."""
+
+
+class Private(Computed):
+    """DP-SGD: Opacus' hooks note every image's gradient in the backward pass that the training makes anyway."""
+
+    def __init__(self, defense: DpSgd, module: L.LightningModule, batches: PoissonBatches) -> None:
+        own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
+        if own:
+            raise GradveilError(f"dp-sgd looks at layers, {own[0]!r} is the module's own parameter: a child's would do")
+        self.defense, self.module, self.batches = defense.sampled(batches.batch_size), module, batches
+        self._watching = ExitStack()
+        self._watching.enter_context(told_apart(module))
+        for layer in module.modules():
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
+                self._watching.callback(layer.register_forward_pre_hook(_refuse_asleep).remove)
+        # From here on, because the backward pass is Lightning's: the images ask for no gradient, as they should.
+        warnings.filterwarnings("ignore", message=OPACUS_HOOKS)
+
+    def gradients(self, found: Gradients, *, seed: int) -> Gradients:
+        names, parameters = trainable(self.module)
+        each = taken(self.module)
+        trainer = self.module.trainer
+        images = len(self.batches.drawn(trainer.current_epoch, trainer.fit_loop.batch_idx))
+        for name, one in zip(names, each, strict=True):
+            if one is None and name in found:
+                raise GradveilError(f"dp-sgd saw no image's own gradient of {name}: its layer must be called itself")
+            if one is not None and len(one) != max(1, images):
+                raise GradveilError(
+                    f"dp-sgd saw {len(one)} gradients of {name} for {images} images: one per image would do"
+                )
+        # Instead of no image the step was given one, which does not count.
+        sums = clipped(
+            [
+                parameter.new_zeros((images, *parameter.shape)) if one is None else one[:images]
+                for parameter, one in zip(parameters, each, strict=True)
+            ],
+            self.defense.norm,
+        )
+        return PrivateGradient(self.defense, seed).released(dict(zip(names, sums, strict=True)), images)
+
+    def close(self) -> None:
+        self._watching.close()
+
+
+class Masked(Computed):
+    """Soteria: what the network was given is kept, and run again to see which features tell most.
+
+    Again, that is after the step's own pass, which batch norm's statistics have seen; slopes are those of what the network was
+    given, be it pixels or pixels normalised.
+    """
+
+    def __init__(self, defense: Soteria, module: L.LightningModule) -> None:
+        self.defense, self.module = defense, module
+        self.layers = defense.layers(module)
+        self._given: dict[str, list[Tensor]] = {}
+        self._running_again = False
+        around = {prefix for layer in self.layers for prefix in _around(layer)}
+        self._hooks = [
+            module.get_submodule(name).register_forward_pre_hook(self._keeper(name)) for name in sorted(around)
+        ]
+
+    def gradients(self, found: Gradients, *, seed: int) -> Gradients:
+        self._running_again = True
+        try:
+            masks = {f"{layer}.weight": self._mask(layer) for layer in self.layers if f"{layer}.weight" in found}
+        finally:
+            self._running_again = False
+            self._given = {}
+        return {name: value * masks[name] if name in masks else value for name, value in found.items()}
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _mask(self, layer: str) -> Tensor:
+        for name in _around(layer):
+            if name in self._given:
+                inside = layer[len(name) + 1 :] if name else layer
+                return self.defense.mask(self.module.get_submodule(name), torch.cat(self._given[name]), inside)
+        raise GradveilError(
+            f"soteria runs the network again up to {layer!r}: training_step must call the module, or a child that holds it"
+        )
+
+    def _keeper(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
+        def keep(module: nn.Module, inputs: tuple[object, ...]) -> None:
+            if self._running_again or not module.training or not torch.is_grad_enabled():
+                return
+            if len(inputs) != 1 or not isinstance(inputs[0], Tensor):
+                raise GradveilError(
+                    f"soteria needs a network that is given images alone, {name or 'the module'} is not"
+                )
+            images = inputs[0].detach()
+            self._given.setdefault(name, []).append(images if images.is_floating_point() else images.float())
+
+        return keep
+
+
+def _refuse_asleep(layer: nn.Module, inputs: object) -> None:
+    if torch.is_grad_enabled() and not layer.training:
+        raise GradveilError(
+            f"dp-sgd sees layers in training mode, {type(layer).__name__} is not: requires_grad_(False) would freeze it"
+        )
+
+
+def _around(layer: str) -> list[str]:
+    """The names of the modules that hold a layer, from the outermost on."""
+    words = layer.split(".")
+    return [".".join(words[:count]) for count in range(len(words))]
+
+
+def computing(defense: Defense, module: L.LightningModule, batches: PoissonBatches | None) -> list[Computed]:
+    """Those of its parts that compute the gradient, watching."""
+    found: list[Computed] = []
+    for part in parts(defense):
+        if isinstance(part, DpSgd):
+            assert batches is not None
+            found.append(Private(part, module, batches))
+        elif isinstance(part, Soteria):
+            found.append(Masked(part, module))
+    return found
