@@ -39,7 +39,7 @@ class Scale(nn.Module):
 
 
 class Own(nn.Module):
-    """Somebody's own network: an unknown layer, one used twice, one that is frozen, one that is not used."""
+    """Somebody's own network: an unknown layer, one of a single number, one used twice, one that is frozen, one not used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,10 +49,11 @@ class Own(nn.Module):
             nn.Linear(2, 2),
             nn.Linear(12, 10),
         )
-        self.drop = nn.Dropout(0.5)
+        self.drop, self.temperature = nn.Dropout(0.5), Scale(12)
+        self.temperature.factor = nn.Parameter(torch.tensor(1.5))
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.drop(self.scale(self.first(x.flatten(1)))).tanh()
+        hidden = self.temperature(self.drop(self.scale(self.first(x.flatten(1))))).tanh()
         logits: Tensor = self.last(self.frozen(self.twice(self.twice(hidden).tanh())))
         return logits
 

@@ -233,49 +233,71 @@ net = build("convnet-4", fashion.train.image_shape, 10, seed=0, mean=mean, std=s
 scorer = Scorer(net, net, fashion.test, images=16, batches=3, batch_size=10)
 plan = Plan(policies=14, keep=3, redundancy=1e6, first_look=2, fresh=4, gradients=2000)
 place = sys.argv[1] if "://" in sys.argv[1] else Path(sys.argv[1])
-print(json.dumps(search(scorer, place, plan, workers=int(sys.argv[2])).summary()))
+def run():
+    return json.dumps(search(scorer, place, plan, workers=int(sys.argv[2])).summary())
 """
+AT_ONCE = (
+    SCRIPT
+    + """
+print(run())
+"""
+)
+# A search for every line it gets, in a process group of its own that can be killed: imports take seconds, once.
+ON_DEMAND = (
+    SCRIPT
+    + """
+import os
+for _ in sys.stdin:
+    child = os.fork()
+    if not child:
+        os.setsid()
+        result = run()
+        Path(sys.argv[1]).with_suffix(".json").write_text(result)
+        os._exit(0)
+    print(child, flush=True)
+    os.waitpid(child, 0)
+"""
+)
 
 
 @pytest.mark.slow
 def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp_path: Path) -> None:
     """`kill -9` of a search with two workers at ten random moments."""
     script, storage = tmp_path / "run.py", tmp_path / "study.sqlite3"
-    script.write_text(SCRIPT)
+    script.write_text(ON_DEMAND)
     chance = np.random.default_rng(0)
-    start = time.monotonic()
-    # A start takes several seconds of imports; afterwards the search is at work until the kill.
     sizes = []
-    for _ in range(10):
-        process = subprocess.Popen(
-            [sys.executable, str(script), str(storage), "2"],
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        wait_until = time.monotonic() + 60
-        before = storage.stat().st_mtime_ns if storage.exists() else 0
-        while process.poll() is None and time.monotonic() < wait_until:
-            if storage.exists() and storage.stat().st_mtime_ns != before:
-                break
-            time.sleep(0.02)
-        time.sleep(float(chance.uniform(0, 0.4)))
-        assert process.poll() is None  # still at work
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        sizes.append(_known(storage))
-    assert sizes == sorted(sizes)  # nothing is ever lost
-    assert len(set(sizes)) > 1
-    done = subprocess.run([sys.executable, str(script), str(storage), "2"], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == json.loads(json.dumps(whole.summary()))
-    assert time.monotonic() - start < 600
+    with subprocess.Popen(
+        [sys.executable, str(script), str(storage), "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as searches:
+        assert searches.stdin
+        assert searches.stdout
+
+        def start() -> int:
+            print(file=searches.stdin, flush=True)
+            return int(searches.stdout.readline())
+
+        for _ in range(10):
+            before = storage.stat().st_mtime_ns if storage.exists() else 0
+            process, wait_until = start(), time.monotonic() + 60
+            while not storage.exists() or storage.stat().st_mtime_ns == before:
+                assert time.monotonic() < wait_until
+                time.sleep(0.02)
+            time.sleep(float(chance.uniform(0, 0.4)))
+            os.killpg(process, signal.SIGKILL)
+            sizes.append(_known(storage))
+        assert not storage.with_suffix(".json").exists()  # none of them got to the end
+        assert sizes == sorted(sizes)  # nothing is ever lost
+        assert len(set(sizes)) > 1
+        start()
+    assert json.loads(storage.with_suffix(".json").read_text()) == json.loads(json.dumps(whole.summary()))
 
 
 @pytest.mark.slow
 def test_two_machines_share_a_search(whole: SearchResult, tmp_path: Path) -> None:
     """Two processes on one storage URL end alike, and with what one alone finds."""
     script = tmp_path / "run.py"
-    script.write_text(SCRIPT)
+    script.write_text(AT_ONCE)
     command = [sys.executable, str(script), f"sqlite:///{tmp_path / 'study.sqlite3'}", "1"]
     both = []
     for _ in range(2):

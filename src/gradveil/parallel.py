@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import joblib
 import torch
@@ -23,6 +23,12 @@ Result = TypeVar("Result")
 LOCAL = "loky"  # joblib's name for processes on this machine
 
 
+class Run(Protocol):
+    """`work(job)` for every job, in whatever order they end."""
+
+    def __call__(self, work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]: ...
+
+
 def run_jobs(
     work: Callable[[Job], Result], jobs: Iterable[Job], *, workers: int = 1, backend: str = LOCAL
 ) -> Iterator[Result]:
@@ -30,18 +36,36 @@ def run_jobs(
 
     Every job runs on one thread, also when there is one worker: the number of threads changes the last digits of a sum.
     """
+    with hired(workers, backend) as run:
+        yield from run(work, jobs)
+
+
+@contextmanager
+def hired(workers: int, backend: str = LOCAL) -> Iterator[Run]:
+    """As `run_jobs`, with the same workers again and again: it takes seconds until new ones have imported what they need."""
     if workers < 1:
         raise GradveilError(f"workers must be at least 1, got {workers}")
-    calls = (joblib.delayed(_on_one_thread)(work, job) for job in jobs)
+
+    def calls(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[object]:
+        return (joblib.delayed(_on_one_thread)(work, job) for job in jobs)
+
     with _backend(backend), _alive():
-        if workers == 1:
-            yield from joblib.Parallel(n_jobs=1, backend=LOCAL, return_as="generator_unordered")(calls)
-        elif _gives_results_one_by_one():
-            yield from joblib.Parallel(n_jobs=workers, return_as="generator_unordered")(calls)
-        else:  # results come all together: a few jobs at a time, so that little is lost when killed
-            with joblib.Parallel(n_jobs=workers) as parallel:
-                while some := list(itertools.islice(calls, 4 * workers)):
+        if workers == 1 or _gives_results_one_by_one():
+            # Such a backend keeps its processes by itself.
+            parallel = joblib.Parallel(
+                n_jobs=workers, backend=LOCAL if workers == 1 else None, return_as="generator_unordered"
+            )
+            yield lambda work, jobs: parallel(calls(work, jobs))
+            return
+        with joblib.Parallel(n_jobs=workers) as parallel:
+
+            def a_few_at_a_time(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]:
+                # Results come all together: of few jobs little is lost when killed.
+                waiting = calls(work, jobs)
+                while some := list(itertools.islice(waiting, 4 * workers)):
                     yield from parallel(some)
+
+            yield a_few_at_a_time
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import math
 import secrets
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +12,7 @@ from pathlib import Path
 from optuna.trial import TrialState
 
 from gradveil.errors import GradveilError
-from gradveil.parallel import LOCAL, check_backend, one_thread, run_jobs
+from gradveil.parallel import LOCAL, Run, check_backend, hired, one_thread
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, NotFinite, Scorer
 from gradveil.search.accuracy_filter import AccuracyFilter
@@ -22,7 +22,7 @@ from gradveil.search.plan import GRADIENTS_PER_POLICY, Plan
 from gradveil.search.race import RaceRound, alike, front, interval, still_racing, told_apart
 from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
 from gradveil.search.sampling import sampler_named
-from gradveil.search.scoring import Goal, Job, brought_to
+from gradveil.search.scoring import Goal, brought_to
 from gradveil.transforms import Policy
 
 Say = Callable[[str], None]
@@ -59,8 +59,8 @@ def search(
         with suppress(NotFinite):  # finds out how the model is best looked at
             scorer.privacy(Policy.parse("identity"), range(1), quick=True)
         accuracy_filter = AccuracyFilter.of(scorer, plan.redundancy)
-    work = partial(run_jobs, workers=workers, backend=backend)
-    return _Search(scorer, plan, ledger, accuracy_filter, work, progress, say).run()
+    with hired(workers, backend) as work:
+        return _Search(scorer, plan, ledger, accuracy_filter, work, progress, say).run()
 
 
 @dataclass
@@ -69,7 +69,7 @@ class _Search:
     plan: Plan
     ledger: Ledger
     filter: AccuracyFilter
-    work: Callable[[Callable[[Job], Job], Iterable[Job]], Iterator[Job]]
+    work: Run
     progress: Progress
     say: Say
 
