@@ -8,25 +8,15 @@ measures these settings only and leaves the file alone.
 """
 
 import os
-import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from bench.defended import CASES, DATASET, row
 from gradveil.datasets import load
-from gradveil.defenses import defense_named
-from gradveil.defenses.base import Attacker
 from gradveil.files import write_json
-from gradveil.leakage import measure
-from gradveil.models import untrained
-from gradveil.parallel import one_thread
-from gradveil.progress import bar
-from gradveil.scenario import UNDEFENDED, Scenario
-from gradveil.training import Recipe, train
-from gradveil.types import Dataset
+from gradveil.scenario import UNDEFENDED
 
-DATASET = "fashion-mnist-tenth"
 SIZES, BETAS = (64, 128, 256, 512), (1e-1, 1e-2, 1e-3, 1e-4)
 # The usual setting, and none: trained with more seeds, to show how much a seed matters.
 USUAL, SEEDS = "precode:k=256,beta=0.001", (0, 1, 2)
@@ -58,20 +48,6 @@ IMAGES = (20, 21)
 FOLDER, RESULT = Path("runs/precode"), Path("runs/precode.json")
 
 
-@dataclass(frozen=True)
-class Case:
-    """A network, how it is trained for less than a minute, and the attack on it."""
-
-    model: str
-    recipe: Recipe
-    attack: str
-    iterations: int
-
-
-CASES = {
-    "lenet": Case("lenet", Recipe(epochs=5, batch_size=16, lr=0.01), "idlg", 100),
-    "mlp": Case("mlp", Recipe(epochs=3, batch_size=64, lr=0.05), "fast", 100),
-}
 DEFENSES = (UNDEFENDED, *(f"precode:k={k},beta={beta:g}" for k in SIZES for beta in BETAS))
 Setting = tuple[str, str]
 ALL: tuple[Setting, ...] = tuple((model, defense) for model in CASES for defense in (*DEFENSES, *PLACES[model]))
@@ -80,83 +56,29 @@ ALL: tuple[Setting, ...] = tuple((model, defense) for model in CASES for defense
 def run(settings: Sequence[Setting] = ALL, *, workers: int = 1) -> dict[str, object]:
     """Train and attack what is missing below `FOLDER`; with all settings, write `RESULT`."""
     dataset = load(DATASET)
-    with one_thread():
-        rows = [measured(dataset, CASES[model], defense, workers) for model, defense in settings]
+    rows = [
+        row(
+            dataset,
+            CASES[model],
+            defense,
+            FOLDER,
+            seeds=SEEDS if defense in (UNDEFENDED, USUAL) else SEEDS[:1],
+            images=IMAGES if defense in ATTACKED else (),
+            workers=workers,
+        )
+        for model, defense in settings
+    ]
     summary: dict[str, object] = {
         "dataset": DATASET,
         "test_images": len(dataset.test),
         "images": list(IMAGES),
         "attacked": list(ATTACKED),
-        "cases": {
-            name: {
-                "epochs": case.recipe.epochs,
-                "batch_size": case.recipe.batch_size,
-                "lr": case.recipe.lr,
-                "attack": case.attack,
-                "iterations": case.iterations,
-            }
-            for name, case in CASES.items()
-        },
+        "cases": {name: case.summary() for name, case in CASES.items()},
         "rows": rows,
     }
     if tuple(settings) == ALL:
         write_json(RESULT, summary)
     return summary
-
-
-def measured(dataset: Dataset, case: Case, defense: str, workers: int) -> dict[str, object]:
-    """One row: accuracy, and what each attacker gains."""
-    row: dict[str, object] = {"model": case.model, "defense": defense, **_accuracy(dataset, case, defense)}
-    if defense not in ATTACKED:
-        return row
-    network = defense_named(defense).network(untrained(case.model, dataset), seed=0)
-    attackers: tuple[Attacker, ...] = ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
-    for attacker in attackers:
-        scenario = Scenario(
-            DATASET, case.model, "untrained", defense, case.attack, case.iterations, 0, attacker=attacker
-        )
-        records = measure(
-            scenario,
-            network,
-            dataset.test,
-            list(IMAGES),
-            FOLDER / "attacks",
-            public=dataset.train,
-            workers=workers,
-            progress=bar,
-        )
-        row[attacker] = {
-            "psnr": statistics.fmean(one.psnr_original for one in records),
-            "psnr_sd": statistics.stdev(one.psnr_original for one in records),
-            "gain": statistics.fmean(one.gain_original for one in records),
-            "diverged": sum(one.diverged for one in records),
-        }
-    return row
-
-
-def _accuracy(dataset: Dataset, case: Case, defense: str) -> dict[str, object]:
-    """The test accuracy of the last epoch and its standard error: over seeds where there are several, else over test images."""
-    trained = []
-    for seed in SEEDS if defense in (UNDEFENDED, USUAL) else SEEDS[:1]:
-        folder = FOLDER / "trained" / f"{case.model}-{defense.replace(':', '-')}-seed{seed}"
-        trained.append(
-            train(
-                dataset,
-                case.model,
-                folder,
-                recipe=case.recipe,
-                defense=defense_named(defense),
-                seed=seed,
-                progress=bar,
-            )
-        )
-    accuracies = [one.accuracy for one in trained]
-    several = len(trained) > 1
-    return {
-        "accuracy": statistics.fmean(accuracies),
-        "accuracy_se": statistics.stdev(accuracies) / len(accuracies) ** 0.5 if several else trained[0].accuracy_se,
-        "seeds": len(trained),
-    }
 
 
 def _chosen(words: Sequence[str]) -> tuple[Setting, ...]:
@@ -168,7 +90,7 @@ def _chosen(words: Sequence[str]) -> tuple[Setting, ...]:
 
 if __name__ == "__main__":
     chosen = _chosen(sys.argv[1:])
-    for row in run(chosen, workers=int(os.environ.get("WORKERS", "1")))["rows"]:  # type: ignore[attr-defined]
-        print(row)
+    for found in run(chosen, workers=int(os.environ.get("WORKERS", "1")))["rows"]:  # type: ignore[attr-defined]
+        print(found)
     if chosen == ALL:
         print(f"written: {RESULT}")

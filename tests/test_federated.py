@@ -26,6 +26,7 @@ from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious import attack_recording, check_curious, spelled_client
 from gradveil.federated.folder import claimed
 from gradveil.federated.history import Row, read_history
+from gradveil.federated.participant import Participant
 from gradveil.federated.partitions import partitioned
 from gradveil.federated.privacy import epsilon_of
 from gradveil.federated.recordings import Recording, read_recording, recorded, recordings_in
@@ -500,9 +501,14 @@ def test_what_could_not_begin_does_not_keep_the_folder(fashion: Dataset, tmp_pat
     federate(replace(plan, defense="dp-sgd:batch_norm=group"), fashion, tmp_path)
 
 
-def test_recordings_are_what_was_sent(fashion: Dataset, tmp_path: Path) -> None:
+def test_recordings_are_what_was_sent(fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(SMALL, model="convnet-4", rounds=3)
-    federate(plan, fashion, tmp_path, curiosity=Curiosity((0, 2), participant=3, sums=(1, 4)))
+    asked: list[int] = []
+    contribute = Participant.contribute
+    with monkeypatch.context() as patch:
+        patch.setattr(Participant, "contribute", lambda one, *args: asked.append(one.number) or contribute(one, *args))
+        federate(plan, fashion, tmp_path, curiosity=Curiosity((0, 2), participant=3, sums=(1, 4)))
+    assert asked == 3 * list(range(plan.participants))  # to be looked at costs them nothing
     found = [read_recording(path) for path in recordings_in(tmp_path)]
     assert [(one.round, one.participants) for one in found] == [
         (0, (3,)),

@@ -123,6 +123,7 @@ class Training:
             self.missing[number] = absent
             self._say(f"round {number}: no answer from participant {', '.join(map(str, absent))}; went on without")
         if self.curiosity is not None and number in self.curiosity.rounds:
+            updates = dict(updates)  # what is only promised is computed once for the recording and the step
             self._record(updates)
         if updates:
             self.server.step(number, updates)
