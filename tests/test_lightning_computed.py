@@ -257,6 +257,11 @@ def weighted(data: Data) -> Data:
     return data
 
 
+def several_processes() -> None:
+    trainer = L.Trainer(strategy="ddp", devices=1, accelerator="cpu", logger=False, enable_checkpointing=False)
+    DefenseCallback("soteria:0.4").setup(trainer, Small(), "fit")
+
+
 REFUSED: dict[str, tuple[Callable[[Data], object], str]] = {
     "no draws": (lambda data: fitted(data, DefenseCallback("dp-sgd")), "DefendedData"),
     "other draws": (
@@ -274,6 +279,7 @@ REFUSED: dict[str, tuple[Callable[[Data], object], str]] = {
     "own parameter": (lambda data: private(data, module=OwnParameter()), "'scale' is the module's own"),
     "asleep": (lambda data: private(data, module=Asleep()), "training mode"),
     "steps by hand": (lambda data: private(data, module=ByHand()), "automatic optimization"),
+    "several processes": (lambda data: several_processes(), "devices=1"),
     "around": (lambda data: fitted(data, DefenseCallback("soteria:0.4"), module=Around()), "must call the module"),
     "no layer": (lambda data: fitted(data, DefenseCallback("soteria:ratio=0.4,at=haed")), "head"),
 }

@@ -56,7 +56,8 @@ class DefenseCallback(L.Callback):
                 "dp-sgd cannot go on in the middle of an epoch, whose batches would be drawn again: "
                 "a checkpoint from the end of one would do"
             )
-        self._computed = computing(self.defense, pl_module, half.batches if half else None)
+        for computed in computing(self.defense, pl_module, half.batches if half else None):
+            self._computed.append(computed)  # at once: it is watching, and the next one may be refused
 
     def on_before_optimizer_step(self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: Optimizer) -> None:
         if not self._computed and not acts(self.defense, "gradients"):

@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import lightning as L
@@ -140,13 +140,11 @@ def _around(layer: str) -> list[str]:
     return [".".join(words[:count]) for count in range(len(words))]
 
 
-def computing(defense: Defense, module: L.LightningModule, batches: PoissonBatches | None) -> list[Computed]:
-    """Those of its parts that compute the gradient, watching."""
-    found: list[Computed] = []
+def computing(defense: Defense, module: L.LightningModule, batches: PoissonBatches | None) -> Iterator[Computed]:
+    """Those of its parts that compute the gradient, one by one, watching."""
     for part in parts(defense):
         if isinstance(part, DpSgd):
             assert batches is not None
-            found.append(Private(part, module, batches))
+            yield Private(part, module, batches)
         elif isinstance(part, Soteria):
-            found.append(Masked(part, module))
-    return found
+            yield Masked(part, module)
