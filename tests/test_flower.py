@@ -27,7 +27,7 @@ import gradveil
 from gradveil.cli import app
 from gradveil.defenses import defense_named
 from gradveil.errors import GradveilError
-from gradveil.federated import Plan, Update, federate, network_of, participants_of
+from gradveil.federated import Plan, Update, federate, network_of, participants_of, rounds
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious import stage_of
 from gradveil.federated.flower_deployment import SuperLink, deploy, write_app
@@ -223,6 +223,35 @@ def test_waiting_for_participants_has_an_end_that_says_what_is_missing() -> None
     nodes.stopped.set()
     with pytest.raises(GradveilError, match="was stopped"):
         nodes.wait(5)
+
+
+def test_a_resumed_training_goes_on_without_those_who_stay_away(
+    fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    run = FlowerRun(PLAN, tmp_path / "flower", evaluations=1, patience=0.3)
+
+    def stops(number: int, message: Message) -> str:
+        if message.metadata.group_id == "1":
+            raise KeyboardInterrupt
+        return ""
+
+    with pytest.raises(KeyboardInterrupt):
+        run.serve(fake_nodes(stops))
+    found = run.serve(Nodes(FakeGrid(participating(), [0, 2]), PLAN, timeout=1.0))
+    assert "going on without participant 1" in caplog.messages
+    assert found.missing == {1: (1,), 2: (1,)}
+
+    everybody = in_process(PLAN, fashion)
+
+    def without(number: int, chosen: Sequence[int], network: nn.Module) -> dict[int, Update]:
+        return dict(everybody(number, [one for one in chosen if one != 1 or number == 0], network))
+
+    expected = federate(PLAN, fashion, tmp_path / "embedded", gather=without, evaluations=1)
+    assert same_weights(found.weights, expected.weights)
+    # Nobody at all is nobody to go on with.
+    with pytest.raises(GradveilError, match="0 of 3 participants came"):
+        run.serve(Nodes(FakeGrid(participating(), []), PLAN, timeout=1.0))
 
 
 def test_updates_of_strangers_are_checked(fashion: Dataset) -> None:

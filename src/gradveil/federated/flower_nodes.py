@@ -47,13 +47,16 @@ class Nodes:
     # Message -> node that was asked for its number.
     _asked: dict[str, int] = field(default_factory=dict)
 
-    def wait(self, seconds: float) -> None:
-        """Until every participant of the plan is there."""
+    def wait(self, seconds: float, *, resumed: bool = False) -> None:
+        """Until every participant of the plan is there; a training that goes on does so without those who did not come back."""
         begun = time.monotonic()
         end = begun + seconds
         logger.info("waiting for %d participants", self.plan.participants)
         while missing := sorted(set(range(self.plan.participants)) - set(self.places)):
             if time.monotonic() > end:
+                if resumed and self.places:
+                    logger.warning("going on without participant %s", ", ".join(map(str, missing)))
+                    return
                 raise GradveilError(
                     f"{len(self.places)} of {self.plan.participants} participants came within {seconds:g} s, without "
                     f"{', '.join(map(str, missing[:10]))}; each needs a SuperNode with --node-config '{NUMBER}=NUMBER'"

@@ -11,6 +11,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.flower_nodes import Nodes
 from gradveil.federated.flower_setup import DATA_DIR
+from gradveil.federated.folder import CHECKPOINT
 from gradveil.federated.plan import Plan
 from gradveil.federated.rounds import Federated, federate
 from gradveil.progress import Progress, silent
@@ -72,9 +73,9 @@ class FlowerRun:
             ) from error
 
     def serve(self, nodes: Nodes, *, progress: Progress = silent) -> Federated:
-        """Wait for everybody, then train."""
+        """Wait for everybody, then train, or go on with those who came back."""
         dataset = load(self.plan.dataset, data_dir=self.data_dir, seed=self.plan.seed, progress=silent)
-        nodes.wait(self.patience)
+        nodes.wait(self.patience, resumed=(self.folder / CHECKPOINT).is_file())
         return federate(
             self.plan,
             dataset,
