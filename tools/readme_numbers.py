@@ -176,16 +176,10 @@ def precode(record: dict[str, Any]) -> str:
         "| network | defense | test accuracy (standard error, seeds) | plain attacker | attacker who knows it |",
         "|---|---|---|---|---|",
     ]
-    for row in record["rows"]:
-        figures = [
-            f"{row[who]['psnr']:.1f} ± {row[who]['psnr_sd']:.1f} ({row[who]['gain']:+.1f})"
-            + (f", {row[who]['diverged']} diverged" if row[who]["diverged"] else "")
-            if who in row
-            else ""
-            for who in ("plain", "adaptive")
-        ]
-        accuracy = f"{row['accuracy']:.1%} ({row['accuracy_se']:.1%}, {row['seeds']})"
-        lines.append(f"| {row['model']} | `{row['defense']}` | {accuracy} | {figures[0]} | {figures[1]} |")
+    lines += [
+        f"| {row['model']} | `{row['defense']}` | {_accuracy(row)} | {_seen(row, 'plain')} | {_seen(row, 'adaptive')} |"
+        for row in record["rows"]
+    ]
     settings = "; ".join(
         f"{name}: {case['epochs']} epochs, batches of {case['batch_size']}, rate {case['lr']:g}, attacked by {case['attack']} "
         f"with {case['iterations']} iterations"
@@ -197,6 +191,43 @@ def precode(record: dict[str, Any]) -> str:
         f"{len(record['images'])} images: PSNR to the original in dB with the standard deviation between images, in brackets the "
         "mean gain over a guess of one colour; attacks that diverged are counted in, and say nothing for the defense. One rate "
         "was set per network, by test accuracy without PRECODE and with k=256, beta=0.001: other settings may want another."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _accuracy(row: dict[str, Any]) -> str:
+    return f"{row['accuracy']:.1%} ({row['accuracy_se']:.1%}, {row['seeds']})"
+
+
+def _seen(row: dict[str, Any], attacker: str) -> str:
+    """What an attacker gets, where it was tried."""
+    if attacker not in row:
+        return ""
+    found = row[attacker]
+    diverged = f", {found['diverged']} diverged" if found["diverged"] else ""
+    return f"{found['psnr']:.1f} ± {found['psnr_sd']:.1f} ({found['gain']:+.1f}){diverged}"
+
+
+def defenses(record: dict[str, Any]) -> str:
+    """All defenses side by side, from `python -m bench.defenses`."""
+    lines = [
+        "| defense | test accuracy (standard error, seeds) | epsilon | plain attacker | attacker who knows it |",
+        "|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        epsilon = f"{row['epsilon']:,.3g}" if "epsilon" in row else ""
+        defense = row["defense"].replace("|", "\\|")
+        lines.append(
+            f"| `{defense}` | {_accuracy(row)} | {epsilon} | {_seen(row, 'plain')} | {_seen(row, 'adaptive')} |"
+        )
+    deltas = ", ".join(sorted({f"{row['delta']:g}" for row in record["rows"] if "delta" in row}))
+    lines.append(
+        f"\n`{record['model']}` on {record['dataset']}, {record['epochs']} epochs with batches of {record['batch_size']} and "
+        f"rate {record['lr']:g} for all of them: accuracy on {record['test_images']} test images, its standard error over seeds "
+        f"where there are several and else over test images; epsilon at delta {deltas}. Attacks ({record['attack']}, "
+        f"{record['iterations']} iterations) are on the gradient of one image on the untrained network, for "
+        f"{len(record['images'])} images: PSNR to the original in dB with the standard deviation between images, in brackets "
+        "the mean gain over a guess of one colour; attacks that diverged are counted in, and say nothing for the defense."
     )
     return "\n".join(lines) + "\n"
 
@@ -254,6 +285,7 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "table2": (table2, "table2"),
     "adaptive": (adaptive, "adaptive"),
     "precode": (precode, "precode"),
+    "defenses": (defenses, "defenses"),
     "federated": (federated, "federated"),
     "curious": (curious, "federated"),
 }
