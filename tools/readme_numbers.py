@@ -215,7 +215,7 @@ def defenses(record: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     for row in record["rows"]:
-        epsilon = f"{row['epsilon']:,.3g}" if "epsilon" in row else ""
+        epsilon = f"{row['epsilon']:,.{0 if row['epsilon'] > 100 else 2}f}" if "epsilon" in row else ""
         defense = row["defense"].replace("|", "\\|")
         lines.append(
             f"| `{defense}` | {_accuracy(row)} | {epsilon} | {_seen(row, 'plain')} | {_seen(row, 'adaptive')} |"
