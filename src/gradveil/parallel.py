@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 import joblib
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError
+from joblib.pool import PicklingPool
 
 from gradveil.errors import GradveilError
 from gradveil.progress import Advance
@@ -104,8 +105,13 @@ def _backend(name: str) -> Iterator[None]:
         configured = joblib.parallel_config(backend=name)
     except ValueError as error:
         raise GradveilError(f"unknown backend {name!r}; loky, ray or any other joblib backend would do") from error
-    with configured:
-        yield
+    pool = PicklingPool.__bases__
+    try:
+        with configured:
+            yield
+    finally:
+        # Ray's backend puts its own pool below joblib's and leaves it there: `multiprocessing` would start Ray from then on.
+        PicklingPool.__bases__ = pool
 
 
 @contextmanager
