@@ -47,7 +47,6 @@ ATTACKED = (
 IMAGES = (20, 21)
 FOLDER, RESULT = Path("runs/precode"), Path("runs/precode.json")
 
-
 DEFENSES = (UNDEFENDED, *(f"precode:k={k},beta={beta:g}" for k in SIZES for beta in BETAS))
 Setting = tuple[str, str]
 ALL: tuple[Setting, ...] = tuple((model, defense) for model in CASES for defense in (*DEFENSES, *PLACES[model]))

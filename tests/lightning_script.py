@@ -1,15 +1,24 @@
 """Somebody's own Lightning script: a module, a data module, a trainer."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning as L
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from gradveil.errors import GradveilError
+
 COUNT, SIZE = 40, 10
+# Lightning itself pins memory, turns off shuffling and uses what torch has renamed.
+QUIET = [
+    pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning"),
+    pytest.mark.filterwarnings("ignore:.*(LeafSpec|pin_memory|shuffling).*"),
+]
 
 
 class Small(L.LightningModule):
@@ -85,3 +94,10 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     return states[0].keys() == states[1].keys() and all(
         torch.equal(states[0][name], states[1][name]) for name in states[0]
     )
+
+
+def refused(data: Data, attempt: Callable[[Data], object], words: str) -> None:
+    """The attempt is answered with one line that has these words."""
+    with pytest.raises(GradveilError, match=words) as error:
+        attempt(data)
+    assert "\n" not in str(error.value)

@@ -1,7 +1,7 @@
 """The gradient of every image of a batch on its own, by Opacus."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -24,11 +24,7 @@ def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
     with _layers_in_training_mode(model), told_apart(model):
         with quiet():
             torch.autograd.grad(loss_of(model, batch), parameters, allow_unused=True)
-        found = taken(model)
-    return [
-        parameter.new_zeros((len(batch.images), *parameter.shape)) if one is None else one
-        for parameter, one in zip(parameters, found, strict=True)
-    ]
+        return or_zeros(taken(model), parameters, len(batch.images))
 
 
 @contextmanager
@@ -67,6 +63,14 @@ def taken(model: nn.Module) -> list[Tensor | None]:
     if any(isinstance(one, list) for one in found):
         raise GradveilError("dp-sgd clips every image once per step, got several backward passes: one would do")
     return found
+
+
+def or_zeros(found: Sequence[Tensor | None], parameters: Sequence[Tensor], images: int) -> list[Tensor]:
+    """The gradients of the first so many images; zeros for parameters that took no part."""
+    return [
+        parameter.new_zeros((images, *parameter.shape)) if one is None else one[:images]
+        for parameter, one in zip(parameters, found, strict=True)
+    ]
 
 
 def refuse_batch_norm(model: nn.Module) -> None:

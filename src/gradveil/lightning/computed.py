@@ -13,7 +13,7 @@ from gradveil.client import trainable
 from gradveil.defenses import Defense, DpSgd
 from gradveil.defenses.dp_sgd import PrivateGradient, clipped
 from gradveil.defenses.parts import parts
-from gradveil.defenses.per_image import OPACUS_HOOKS, taken, told_apart
+from gradveil.defenses.per_image import OPACUS_HOOKS, or_zeros, taken, told_apart
 from gradveil.defenses.soteria import Soteria
 from gradveil.errors import GradveilError
 from gradveil.training.batches import PoissonBatches
@@ -61,13 +61,7 @@ class Private(Computed):
                     f"dp-sgd saw {len(one)} gradients of {name} for {images} images: one per image would do"
                 )
         # Instead of no image the step was given one, which does not count.
-        sums = clipped(
-            [
-                parameter.new_zeros((images, *parameter.shape)) if one is None else one[:images]
-                for parameter, one in zip(parameters, each, strict=True)
-            ],
-            self.defense.norm,
-        )
+        sums = clipped(or_zeros(each, parameters, images), self.defense.norm)
         return PrivateGradient(self.defense, seed).released(dict(zip(names, sums, strict=True)), images)
 
     def close(self) -> None:
