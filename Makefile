@@ -10,7 +10,7 @@ help:
 	@echo "make demo   set up, search a policy, audit a network with and without it; ends with runs/demo/report.html (a few minutes)"
 	@echo "make test   set up with all extras and run the tests; GRADVEIL_DATA=DIR with cifar-10-batches-bin/ runs those that need CIFAR-10"
 	@echo "make bench  measure speed side by side with the published procedures; writes runs/bench.json"
-	@echo "make lint   ruff and mypy"
+	@echo "make lint   ruff, mypy, and import-linter on the declared layers"
 	@echo "make setup  the environment in $(VENV) only"
 	@echo "make clean  remove the environment and caches; runs/ stays"
 
@@ -42,6 +42,7 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --cache-dir .import_linter_cache
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

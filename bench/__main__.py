@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bench import attacks, engine, scoring, searching, training, transforms
-from gradveil.files import write_json
+from gradveil.io.files import write_json
 from gradveil.version import __version__
 
 PARTS = {

@@ -9,12 +9,12 @@ import statistics
 from pathlib import Path
 
 from gradveil.datasets import load
-from gradveil.defenses import defense_named
-from gradveil.files import write_json
-from gradveil.leakage import measure
+from gradveil.defenses import parse_defense
+from gradveil.io.files import write_json
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.models import untrained
 from gradveil.progress import bar
-from gradveil.scenario import UNDEFENDED, Scenario
 
 DATASET, ITERATIONS = "fashion-mnist-tenth", 100
 # Not the first ones: on those the answers were chosen.
@@ -40,7 +40,7 @@ def run(workers: int = 1) -> dict[str, object]:
     dataset = load(DATASET)
     rows = []
     for model, defense in CASES:
-        network = defense_named(defense).network(untrained(model, dataset), seed=0)
+        network = parse_defense(defense).network(untrained(model, dataset), seed=0)
         psnr: dict[str, list[float]] = {}
         gains: dict[str, list[float]] = {}
         for attacker in ("plain",) if defense == UNDEFENDED else ("plain", "adaptive"):

@@ -8,9 +8,9 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import MultiStepLR
 
 from bench.measure import side_by_side
-from gradveil.attacks import Evidence, Inversion, attack_named
+from gradveil.attacks import Evidence, Inversion, parse_attack
 from gradveil.attacks.objectives import cosine_distance
-from gradveil.client import share, trainable
+from gradveil.client import share, trainable_parameters
 from gradveil.datasets import load
 from gradveil.models import normalization, untrained
 from gradveil.parallel import one_thread
@@ -40,7 +40,7 @@ def _alone(name: str, turns: int) -> dict[str, object]:
     dataset = load("fashion-mnist-tenth")
     model = untrained(name, dataset).eval()
     evidence, batch = evidence_of(model, dataset, 0)
-    attack = attack_named("adam+cosine", iterations=ITERATIONS)
+    attack = parse_attack("adam+cosine", iterations=ITERATIONS)
     compared = side_by_side(
         lambda: attack(evidence),
         lambda: published_loop(model, evidence.gradients, batch.labels, seed=0, iterations=ITERATIONS),
@@ -54,7 +54,7 @@ def _together(name: str, turns: int) -> dict[str, object]:
     dataset = load("fashion-mnist-tenth")
     model = untrained(name, dataset).eval()
     evidences = [evidence_of(model, dataset, index)[0] for index in range(8)]
-    attack = attack_named("adam+cosine", iterations=ITERATIONS // 20)
+    attack = parse_attack("adam+cosine", iterations=ITERATIONS // 20)
     assert isinstance(attack, Inversion)
     compared = side_by_side(
         lambda: attack.together(evidences, range(8)),
@@ -81,7 +81,7 @@ def published_loop(
 
     `watch` is shown the picture after every iteration.
     """
-    parameters = trainable(model)[1]
+    parameters = trainable_parameters(model)[1]
     target = list(gradients.values())
     units = normalization(model, 1)
     guess = torch.randn((1, 1, 28, 28), generator=torch.Generator().manual_seed(seed)).requires_grad_()

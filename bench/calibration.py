@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from gradveil.datasets import load
-from gradveil.files import write_json
+from gradveil.io.files import write_json
 from gradveil.models import untrained
 from gradveil.parallel import run_jobs
 from gradveil.progress import bar
 from gradveil.scores import Scorer
-from gradveil.search import random_policies
 from gradveil.transforms import Policy
+from gradveil.transforms.sampling import random_policies
 
 POLICIES = 100
 ALLOWANCES = (1.25, 1.5, 2.0, 3.0, 6.0)

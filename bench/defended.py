@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradveil.defenses import defense_named
+from gradveil.defenses import parse_defense
 from gradveil.defenses.base import Attacker
 from gradveil.defenses.parts import private_part
-from gradveil.leakage import measure
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.models import untrained
-from gradveil.names import slug
+from gradveil.naming import slug
 from gradveil.parallel import one_thread
 from gradveil.progress import bar
-from gradveil.scenario import UNDEFENDED, Scenario
 from gradveil.training import Recipe, train
 from gradveil.training.batches import PoissonBatches
 from gradveil.types import Dataset
@@ -63,14 +63,14 @@ def row(
         "defense": defense,
         **_accuracy(dataset, case, defense, folder, seeds),
     }
-    private = private_part(defense_named(defense))
+    private = private_part(parse_defense(defense))
     if private:
         batches = PoissonBatches(len(dataset.train), case.recipe.batch_size, seed=0)
         found["epsilon"] = private.epsilon(batches.rate, case.recipe.epochs * len(batches))
         found["delta"] = private.delta
     if not images:
         return found
-    network = defense_named(defense).network(untrained(case.model, dataset), seed=0)
+    network = parse_defense(defense).network(untrained(case.model, dataset), seed=0)
     attackers: tuple[Attacker, ...] = ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
     for attacker in attackers:
         scenario = Scenario(
@@ -104,7 +104,7 @@ def _accuracy(dataset: Dataset, case: Case, defense: str, folder: Path, seeds: S
                 case.model,
                 folder / "trained" / slug(case.model, defense, f"seed{seed}"),
                 recipe=case.recipe,
-                defense=defense_named(defense),
+                defense=parse_defense(defense),
                 seed=seed,
                 progress=bar,
             )

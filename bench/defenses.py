@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bench.defended import CASES, DATASET, row
 from gradveil.datasets import load
-from gradveil.files import write_json
-from gradveil.scenario import UNDEFENDED
+from gradveil.io.files import write_json
+from gradveil.leakage.scenario import UNDEFENDED
 
 CASE = CASES["lenet"]
 SOTERIA = "soteria:0.4"

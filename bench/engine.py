@@ -9,13 +9,13 @@ from torch.nn import functional as F
 
 from bench.measure import side_by_side
 from gradveil.datasets import load
-from gradveil.federated import Plan, federate, network_of, participants_of
+from gradveil.federated import FederatedPlan, federate, network_of, participants_of
 from gradveil.parallel import one_thread
 from gradveil.training.batches import crop_and_flip
 from gradveil.types import to_unit
 
 ROUNDS = 8
-PLAN = Plan("fashion-mnist-tenth", "resnet20", rounds=ROUNDS)
+PLAN = FederatedPlan("fashion-mnist-tenth", "resnet20", rounds=ROUNDS)
 
 
 def run(turns: int = 21) -> list[dict[str, object]]:
@@ -29,11 +29,11 @@ def run(turns: int = 21) -> list[dict[str, object]]:
             [one.work(number).indices for one in participants_of(plan, dataset.train)] for number in range(ROUNDS)
         ]
 
-        def engine(plan: Plan = plan) -> None:
+        def engine(plan: FederatedPlan = plan) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 federate(plan, replace(dataset, test=dataset.test.take(range(1))), Path(folder), evaluations=1)
 
-        def bare(plan: Plan = plan, indices: list[list[torch.Tensor]] = indices) -> None:
+        def bare(plan: FederatedPlan = plan, indices: list[list[torch.Tensor]] = indices) -> None:
             network = network_of(plan, dataset).train()
             optimizer = torch.optim.SGD(
                 network.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay, nesterov=True

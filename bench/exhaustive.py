@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradveil.datasets import load
-from gradveil.files import writing
+from gradveil.io.files import writing
 from gradveil.models import untrained
-from gradveil.models.weights import load_model
 from gradveil.parallel import run_jobs
 from gradveil.progress import bar
 from gradveil.scores import Scorer
-from gradveil.scores.definitions import DEFINITIONS, Definition, shortened
-from gradveil.search import random_policies
-from gradveil.training import SEMI, SEMI_SHARE, train
+from gradveil.scores.definitions import DEFINITIONS, Definition, shorten
+from gradveil.training import SEMI, SEMI_FRACTION, train
+from gradveil.training.networks import load_model
 from gradveil.transforms import Policy
+from gradveil.transforms.sampling import random_policies
 
 DATASET, MODEL, SEED = "fashion-mnist-tenth", "resnet20", 0
 POLICIES, IMAGES = 300, 500
@@ -31,14 +31,14 @@ FOLDER = Path("runs/exhaustive")
 RECORD = Path(__file__).parents[1] / "docs/records/exhaustive.npz"
 PAPER = DEFINITIONS["paper"]
 # The points of the full rule (but the last, where an image meets itself), and the single one of a quick look.
-FULL = shortened(PAPER, 5, end=True)
-QUICK = shortened(PAPER, 1, end=False)
+FULL = shorten(PAPER, 5, end=True)
+QUICK = shorten(PAPER, 1, end=False)
 POINTS = Definition(False, (*FULL.points[:-1], *QUICK.points), ())
 
 
 def semi_trained() -> Path:
     """Weights of the model the search looks at."""
-    part = load(DATASET + SEMI_SHARE, seed=SEED)
+    part = load(DATASET + SEMI_FRACTION, seed=SEED)
     return train(part, MODEL, FOLDER / "semi", recipe=SEMI, seed=SEED, progress=bar).weights
 
 

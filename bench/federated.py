@@ -9,14 +9,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from gradveil.datasets import load
-from gradveil.federated import Plan, federate
+from gradveil.federated import FederatedPlan, federate
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.summary import leaks_of
-from gradveil.federated.watch import attack_all
-from gradveil.files import write_json
+from gradveil.federated.curious.summary import leaks_of
+from gradveil.federated.curious.watch import attack_all
+from gradveil.io.files import write_json
+from gradveil.leakage.scenario import Scenario
 from gradveil.parallel import one_thread
 from gradveil.progress import bar
-from gradveil.scenario import Scenario
 from gradveil.training import Recipe, train
 
 DATASET, MODEL, EPOCHS = "fashion-mnist-tenth", "convnet-4", 12
@@ -39,7 +39,7 @@ def run() -> dict[str, object]:
         for seed in seeds:
             recipe = Recipe(epochs=EPOCHS, batch_size=BATCH)
             central = train(dataset, MODEL, FOLDER / f"central-{seed}", recipe=recipe, seed=seed, progress=bar)
-            plan = Plan(
+            plan = FederatedPlan(
                 DATASET, MODEL, PARTICIPANTS, steps, partition=partition, batch=BATCH // PARTICIPANTS, seed=seed
             )
             name = f"{partition.replace(':', '-')}-{seed}"
@@ -71,7 +71,7 @@ def run() -> dict[str, object]:
 def curious() -> dict[str, object]:
     """Leakage per round of a network without batch norm, one image per update: where updates give most away."""
     dataset = load(DATASET)
-    plan = Plan(DATASET, "lenet", PARTICIPANTS, 200, batch=1, lr=0.01)
+    plan = FederatedPlan(DATASET, "lenet", PARTICIPANTS, 200, batch=1, lr=0.01)
     how = Scenario("", "", "", "none", "idlg", 100, 0, restarts=2)
     rows = []
     for defense in ("none", HYBRID):

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from bench.attacks import MODELS, evidence_of, published_loop
-from gradveil import metrics
-from gradveil.attacks import attack_named
+from gradveil.attacks import parse_attack
 from gradveil.datasets import load
-from gradveil.files import write_json
+from gradveil.io.files import write_json
+from gradveil.leakage import metrics
 from gradveil.models import untrained
 from gradveil.parallel import one_thread
 from gradveil.progress import bar
@@ -41,7 +41,7 @@ def run() -> dict[str, object]:
         "images": IMAGES,
         "dataset": "fashion-mnist-tenth",
         "published": f"adam+cosine, {PUBLISHED} iterations",
-        "ours": f"fast, {attack_named('fast').iterations} iterations",
+        "ours": f"fast, {parse_attack('fast').iterations} iterations",
         "torch": torch.__version__,
         "models": [_compared(model, found) for model in MODELS],
     }
@@ -62,7 +62,7 @@ def _attacked(name: str, index: int, who: str) -> dict[str, object]:
     # Processor time of this one thread: what else the machine does changes it least.
     start, cpu = time.perf_counter(), time.process_time()
     if who == "ours":
-        image = attack_named("fast")(evidence, seed=index).images
+        image = parse_attack("fast")(evidence, seed=index).images
     else:
         image = published_loop(model, evidence.gradients, batch.labels, seed=index, iterations=PUBLISHED, watch=watch)
     return {

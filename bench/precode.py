@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bench.defended import CASES, DATASET, row
 from gradveil.datasets import load
-from gradveil.files import write_json
-from gradveil.scenario import UNDEFENDED
+from gradveil.io.files import write_json
+from gradveil.leakage.scenario import UNDEFENDED
 
 SIZES, BETAS = (64, 128, 256, 512), (1e-1, 1e-2, 1e-3, 1e-4)
 # The usual setting, and none: trained with more seeds, to show how much a seed matters.

@@ -20,21 +20,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gradveil import metrics
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
-from gradveil.files import write_json
-from gradveil.leakage import measure
+from gradveil.io.files import write_json
+from gradveil.leakage import metrics
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.models import untrained
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, bar
-from gradveil.records import Record
-from gradveil.scenario import UNDEFENDED, Scenario
 from gradveil.scores import KEPT_FOR_ATTACKS, SCORES, Scorer
 from gradveil.scores.decibels import smoothness
-from gradveil.scores.privacy import published
-from gradveil.search import random_policies
+from gradveil.scores.privacy import published_definition
 from gradveil.transforms import Policy
+from gradveil.transforms.sampling import random_policies
 from gradveil.types import Dataset, to_unit
 
 DATASET, MODEL, ATTACK = "fashion-mnist-tenth", "convnet-16", "adam+cosine"
@@ -47,7 +47,11 @@ CONTROLS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 # Every score, every quick look, and the controls.
 QUICK = "-quick"
-RIVALS = [*SCORES, *(name + QUICK for name, score in SCORES.items() if score(published("paper")).quick), *CONTROLS]
+RIVALS = [
+    *SCORES,
+    *(name + QUICK for name, score in SCORES.items() if score(published_definition("paper")).quick),
+    *CONTROLS,
+]
 FOLDER, RESULT = Path("runs/predictors"), Path("runs/predictors.json")
 RESAMPLES = 10_000
 # Scores were chosen by what attacks gain under these; a judgement needs others.

@@ -14,7 +14,7 @@ from bench.measure import row_of_ratios
 from gradveil.progress import Progress, bar
 from gradveil.scores import Estimate, Scorer
 from gradveil.scores.reference import algorithm_1
-from gradveil.search import Plan, SearchResult, search
+from gradveil.search import SearchPlan, SearchResult, search
 from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.transforms import Policy
 
@@ -62,7 +62,7 @@ def run(progress: Progress = bar) -> list[dict[str, object]]:
     real = make_scorer(None)
     fields = {name: getattr(real, name) for name in real.__dataclass_fields__}
     recorded = Recorded(**fields, record=known)
-    plan = Plan(policies=len(known.policies), keep=KEEP)
+    plan = SearchPlan(policies=len(known.policies), keep=KEEP)
     ours, theirs, found = [], [], []
     with progress("searches on the record", MORE_SEEDS, "steps") as advance:
         for seed in range(MORE_SEEDS):
@@ -110,7 +110,7 @@ def _true(known: Truth, policies: list[Policy]) -> float:
     return float(known.full.mean(1)[rows].mean())
 
 
-def published_selection(scorer: Recorded, known: Truth, plan: Plan, seed: int) -> list[Policy]:
+def published_selection(scorer: Recorded, known: Truth, plan: SearchPlan, seed: int) -> list[Policy]:
     """Algorithm 1 on 100 images, with the same accuracy filter."""
     chosen = np.random.default_rng([seed, 1]).permutation(IMAGES)[:PUBLISHED_IMAGES]
     scores = known.full[:, chosen].mean(1)

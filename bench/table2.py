@@ -11,14 +11,14 @@ from pathlib import Path
 
 from scipy.stats import spearmanr
 
-from gradveil.attacks import Inversion, attack_named
+from gradveil.attacks import Inversion, parse_attack
 from gradveil.datasets import load
-from gradveil.files import write_json
-from gradveil.leakage import measure
-from gradveil.models.weights import load_model
+from gradveil.io.files import write_json
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.progress import bar
-from gradveil.scenario import UNDEFENDED, Scenario
 from gradveil.training import Recipe, train
+from gradveil.training.networks import load_model
 
 DATASET, MODEL, EPOCHS, IMAGES = "fashion-mnist-tenth", "convnet-4", 3, 4
 HYBRID = "3-1-7+43-18-18"
@@ -41,7 +41,7 @@ def run(workers: int = 1) -> dict[str, object]:
     network = load_model(trained.weights)[0]
     rows: list[dict[str, object]] = []
     for name, published in PUBLISHED.items():
-        attack = attack_named(name)
+        attack = parse_attack(name)
         assert isinstance(attack, Inversion)
         for defense, theirs in zip((UNDEFENDED, HYBRID), published, strict=True):
             scenario = Scenario(

@@ -5,7 +5,7 @@ from torch.nn import functional as F
 
 from bench.measure import side_by_side
 from gradveil.datasets import channel_statistics, load
-from gradveil.defenses import Defense, NoDefense, defense_named
+from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.models import build
 from gradveil.parallel import one_thread
 from gradveil.training.batches import training_loader
@@ -29,6 +29,6 @@ def run(turns: int = 25) -> list[dict[str, object]]:
             optimizer.step()
 
     with one_thread():
-        compared = side_by_side(lambda: epoch(defense_named(POLICY)), lambda: epoch(NoDefense()), turns=turns)
+        compared = side_by_side(lambda: epoch(parse_defense(POLICY)), lambda: epoch(NoDefense()), turns=turns)
     settings = f"{BATCHES} batches of 128 images 28x28, one thread, {turns} turns, against training without a policy"
     return [compared.row(f"training resnet20 with policy {POLICY}", settings)]

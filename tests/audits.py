@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gradveil import metrics
 from gradveil.audit.claim import CLAIM, Claim
 from gradveil.audit.plan import AuditPlan
-from gradveil.files import write_json
-from gradveil.pictures import to_png
+from gradveil.io.files import write_json
+from gradveil.io.pictures import to_png
+from gradveil.leakage import metrics
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import Scenario
 from gradveil.randomness import generator
-from gradveil.records import Record
 from gradveil.report.notes import RunNotes
-from gradveil.scenario import Scenario
 from gradveil.transforms import Policy
 from gradveil.types import ImageSet, to_bytes, to_unit
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gradveil.attacks import Evidence, attack_named
+from gradveil.attacks import Evidence, parse_attack
 from gradveil.attacks.analytic import ClosedForm
 from gradveil.attacks.draws import Draw, SimulateDraws, SimulatePolicy, apply_draws, draws_of, possible_draws
 from gradveil.attacks.inverses import inverse
@@ -11,7 +11,7 @@ from gradveil.attacks.undo import Undo
 from gradveil.client import share
 from gradveil.defenses.augment import Augment
 from gradveil.errors import GradveilError
-from gradveil.metrics import psnr
+from gradveil.leakage.metrics import psnr
 from gradveil.randomness import generator
 from gradveil.transforms import library
 from gradveil.transforms.library import LIBRARY, OPERATIONS, Operation, operation, register
@@ -193,7 +193,7 @@ def test_augment_as_a_defense(public: bool, fashion: Dataset, small_net: nn.Modu
     hidden = defense.images(images, seed=1, indices=indices)
     assert torch.equal(hidden, defense.policy(images, seed=1, indices=indices))
     evidence = evidence_of(small_net, hidden, labels, fashion, public=public)
-    attack = attack_named("fast", iterations=3)
+    attack = parse_attack("fast", iterations=3)
     assert defense.answered(attack, evidence) == attack
     told = defense.told(seed=1, indices=indices)
     for one in (defense, told):
@@ -211,7 +211,7 @@ def test_augment_simulated(tell: bool, fashion: Dataset, small_net: nn.Module) -
     defense = defense.told(seed=1, indices=indices) if tell else defense
     hidden = defense.images(fashion.test.images[:1], seed=1, indices=indices)
     evidence = evidence_of(small_net, hidden, fashion.test.labels[:1], fashion, public=False)
-    attack = defense.answered(attack_named("fast", iterations=3), evidence)
+    attack = defense.answered(parse_attack("fast", iterations=3), evidence)
     first, again = attack(evidence, seed=2), attack(evidence, seed=2)
     assert torch.equal(first.images, again.images)
     assert defense.undone(first.images, evidence, seed=0) is first.images

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradveil import metrics
-from gradveil.attacks import ATTACKS, ClosedForm, Evidence, Inversion, attack_named
+from gradveil.attacks import ATTACKS, ClosedForm, Evidence, Inversion, parse_attack
 from gradveil.attacks.loop import FEWEST_TOGETHER
 from gradveil.attacks.objectives import Layers, Survivors, cosine_distance, l1_distance, l2_distance
 from gradveil.attacks.optimizers import LBFGS, SGD, Adam
@@ -28,6 +27,7 @@ from gradveil.attacks.priors import (
 from gradveil.client import FedAvg, share
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
+from gradveil.leakage import metrics
 from gradveil.models import build, normalization, untrained
 from gradveil.randomness import generator
 from gradveil.types import Batch, Dataset, Gradients, ImageSet, to_unit
@@ -207,7 +207,7 @@ def test_the_loop_against_a_plain_one(fashion: Dataset, small_net: nn.Module) ->
 
 
 def test_runs_that_share_a_batch_do_not_see_each_other(fashion: Dataset, small_net: nn.Module) -> None:
-    attack = attack_named("fast", iterations=6)
+    attack = parse_attack("fast", iterations=6)
     assert isinstance(attack, Inversion)
     pieces = [evidence_of(small_net, batch_of(fashion, index)) for index in range(6)]
     seeds = [10, 11, 12, 13, 14, 15]
@@ -230,7 +230,7 @@ def test_many_restarts_share_a_batch_and_the_best_wins(fashion: Dataset, small_n
 
 def test_the_seed_decides_the_reconstruction(fashion: Dataset, lenet: nn.Module) -> None:
     piece = evidence_of(lenet, batch_of(fashion, 0))
-    first, again, other = (attack_named("adam+cosine", iterations=3)(piece, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (parse_attack("adam+cosine", iterations=3)(piece, seed=seed) for seed in (1, 1, 2))
     assert torch.equal(first.images, again.images)
     assert not torch.equal(first.images, other.images)
 
@@ -286,7 +286,7 @@ def test_the_mean_of_the_guesses(fashion: Dataset, small_net: nn.Module) -> None
 
 
 def test_the_trace_shows_the_way(fashion: Dataset, small_net: nn.Module) -> None:
-    found = attack_named("fast", iterations=40)(evidence_of(small_net, batch_of(fashion, 0, 1)))
+    found = parse_attack("fast", iterations=40)(evidence_of(small_net, batch_of(fashion, 0, 1)))
     trace = found.trace
     assert trace is not None
     assert trace.iterations == tuple(range(2, 41, 2))
@@ -300,7 +300,7 @@ def test_the_trace_shows_the_way(fashion: Dataset, small_net: nn.Module) -> None
 
 def test_labels_can_be_searched_for(fashion: Dataset, lenet: nn.Module) -> None:
     batch = batch_of(fashion, 2)
-    found = attack_named("dlg")(evidence_of(lenet, batch, labels=None), seed=2)
+    found = parse_attack("dlg")(evidence_of(lenet, batch, labels=None), seed=2)
     assert found.labels is not None
     assert torch.equal(found.labels, batch.labels)
     assert float(metrics.psnr(found.images, batch.images)) > 30
@@ -311,7 +311,7 @@ def test_labels_can_be_searched_for(fashion: Dataset, lenet: nn.Module) -> None:
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler, and there is no g++")
 def test_a_compiled_loop_ends_where_the_other_does(fashion: Dataset, lenet: nn.Module) -> None:
     piece = evidence_of(lenet, batch_of(fashion, 0))
-    plain, compiled = (attack_named("fast", iterations=20, compiled=value)(piece) for value in (False, True))
+    plain, compiled = (parse_attack("fast", iterations=20, compiled=value)(piece) for value in (False, True))
     assert compiled.distance == pytest.approx(plain.distance, rel=0.02)
     assert float((compiled.images - plain.images).abs().mean()) < 0.02
 
@@ -376,19 +376,19 @@ def shared_presets() -> list[dict[str, str]]:
 
 
 def test_changes_to_a_recipe() -> None:
-    attack = attack_named("adam+cosine", iterations=7, restarts=2, tv=0.5, start="zeros", labels="read")
+    attack = parse_attack("adam+cosine", iterations=7, restarts=2, tv=0.5, start="zeros", labels="read")
     assert isinstance(attack, Inversion)
     assert (attack.iterations, attack.restarts, attack.start, attack.labels) == (7, 2, "zeros", "read")
     assert attack.priors == (TotalVariation(0.5),)
-    without = attack_named("adam+cosine", tv=0.0)
+    without = parse_attack("adam+cosine", tv=0.0)
     assert isinstance(without, Inversion)
     assert without.priors == ()
     with pytest.raises(GradveilError, match=r"adam\+cosine"):
-        attack_named("adam-cosine")
+        parse_attack("adam-cosine")
     with pytest.raises(GradveilError, match="closed form and has no iterations"):
-        attack_named("analytic", iterations=3)
+        parse_attack("analytic", iterations=3)
     with pytest.raises(GradveilError, match="at least 1"):
-        attack_named("dlg", iterations=0)
+        parse_attack("dlg", iterations=0)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -422,7 +422,7 @@ def test_lenet_gives_its_images_away(fashion: Dataset, lenet: nn.Module, name: s
     rebuilt = 0
     for index in range(10):
         batch = batch_of(fashion, index)
-        found = attack_named(name)(evidence_of(lenet, batch, labels=None), seed=index)
+        found = parse_attack(name)(evidence_of(lenet, batch, labels=None), seed=index)
         psnr = float(metrics.psnr(found.images, batch.images))
         rebuilt += psnr >= 30
         assert psnr >= 30 or found.ended != "matched"
@@ -434,7 +434,7 @@ def test_fast_beats_the_null_on_an_untrained_convnet(fashion: Dataset) -> None:
     gains = []
     for index in range(2):
         batch = batch_of(fashion, index)
-        found = attack_named("fast", iterations=120)(evidence_of(model, batch), seed=index)
+        found = parse_attack("fast", iterations=120)(evidence_of(model, batch), seed=index)
         assert found.iterations == len(found.history) == 120
         assert found.distance < found.history[0]
         gains.append(float(metrics.gain(found.images, batch.images)))
@@ -446,7 +446,7 @@ def test_inverting_gradients_on_colour_images(data: Path) -> None:
     """At least 4 dB over the null on average, from an untrained convnet-32; two images, as each takes most of a minute."""
     cifar = load("cifar10", data_dir=data)
     model = untrained("convnet-32", cifar).eval()
-    attack = attack_named("inverting-gradients", iterations=300, restarts=1, tv=1e-4)
+    attack = parse_attack("inverting-gradients", iterations=300, restarts=1, tv=1e-4)
     gains = []
     for index in range(2):
         chosen = cifar.test.take([index])
@@ -464,7 +464,7 @@ def test_four_local_steps_do_not_hide_an_image(fashion: Dataset) -> None:
     for index in range(2):
         batch = batch_of(fashion, index)
         piece = Evidence(model, client(model, batch), SHAPE, labels=batch.labels, client=client)
-        found = attack_named("fast", iterations=80)(piece, seed=index)
+        found = parse_attack("fast", iterations=80)(piece, seed=index)
         gains.append(float(metrics.gain(found.images, batch.images)))
     assert sum(gains) / len(gains) >= 3
 

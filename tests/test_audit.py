@@ -13,12 +13,12 @@ from gradveil.audit import accuracy_losses, findings_of, overall, verdicts_on
 from gradveil.audit import matrix as matrix_module
 from gradveil.audit.claim import Claim, claim, read_claim
 from gradveil.audit.matrix import Audit, run_audit, spread_indices, staged
-from gradveil.audit.perception import lpips_metric, perceived
+from gradveil.audit.perception import lpips_metric, perceptual_distances
 from gradveil.audit.plan import AuditPlan, Cell, parse_defenses
 from gradveil.audit.tables import PERCEPTION
 from gradveil.cli import app
 from gradveil.cli.audit import command_of
-from gradveil.defenses import defense_named
+from gradveil.defenses import parse_defense
 from gradveil.errors import GradveilError
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.report import read_run
@@ -215,20 +215,20 @@ def test_properties_of_undefended_gradients(audited: Audit) -> None:
 def test_stages_are_trained_once_and_with_the_defense(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pruned, bare = (staged(PLAN, "2", defense_named(name), small, tmp_path) for name in ("prune:0.9", "none"))
+    pruned, bare = (staged(PLAN, "2", parse_defense(name), small, tmp_path) for name in ("prune:0.9", "none"))
     assert any(not torch.equal(a, b) for a, b in zip(pruned.parameters(), bare.parameters(), strict=True))
 
     monkeypatch.setattr(matrix_module, "train_steps", never)
-    again = staged(PLAN, "2", defense_named("prune:0.9"), small, tmp_path)
+    again = staged(PLAN, "2", parse_defense("prune:0.9"), small, tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(pruned.parameters(), again.parameters(), strict=True))
 
 
 def test_weights_of_your_own_are_attacked(small: Dataset, tmp_path: Path) -> None:
-    module = staged(PLAN, "2", defense_named("none"), small, tmp_path)
+    module = staged(PLAN, "2", parse_defense("none"), small, tmp_path)
     card = ModelCard("mlp-16", (1, 28, 28), small.train.classes, small.name, 0, 1, None, "none", "0")
     save_weights(tmp_path / "w.safetensors", module, card)
     plan = replace(PLAN, stages=("trained",), weights=str(tmp_path / "w.safetensors"))
-    given = staged(plan, "trained", defense_named("none"), small, tmp_path)
+    given = staged(plan, "trained", parse_defense("none"), small, tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), given.parameters(), strict=True))
     assert plan.scenario(Cell("trained", "none", "analytic", "plain")).stage == "trained, weights as given"
 
@@ -237,12 +237,12 @@ def test_other_weights_at_the_same_path_are_refused(small: Dataset, tmp_path: Pa
     card = ModelCard("mlp-16", (1, 28, 28), small.train.classes, small.name, 0, 1, None, "none", "0")
     path, folder = tmp_path / "w.safetensors", tmp_path / "audit"
     plan = replace(PLAN, stages=("trained",), weights=str(path), images=1)
-    save_weights(path, staged(PLAN, "0", defense_named("none"), small, tmp_path), card)
+    save_weights(path, staged(PLAN, "0", parse_defense("none"), small, tmp_path), card)
     records = run_audit(plan, small, folder).records
     # The same weights somewhere else are the same.
     shutil.copy(path, tmp_path / "copy.safetensors")
     assert run_audit(replace(plan, weights=str(tmp_path / "copy.safetensors")), small, folder).records == records
-    save_weights(path, staged(PLAN, "2", defense_named("none"), small, tmp_path), card)
+    save_weights(path, staged(PLAN, "2", parse_defense("none"), small, tmp_path), card)
     with pytest.raises(GradveilError, match=r"other weights than .*w\.safetensors holds now; remove it or choose"):
         run_audit(plan, small, folder)
     with pytest.raises(GradveilError, match="other weights than a training makes"):
@@ -255,7 +255,7 @@ def test_perception_compares_like_with_like(audited: Audit) -> None:
         assert guesses.shape[1:] == (3, 64, 64)
         return (guesses - targets).square().mean((1, 2, 3))
 
-    rows = perceived(audited.records[:8], distance)
+    rows = perceptual_distances(audited.records[:8], distance)
     for row, record in zip(rows, audited.records, strict=False):
         assert (row.index, row.defense) == (record.index, record.scenario.defense)
         # Pictures have 8 bits, so a perfect reconstruction is off by their rounding.

@@ -27,13 +27,13 @@ from gradveil.audit import (
 from gradveil.audit.correlations import agreement, correlations, holm, spearman_interval
 from gradveil.audit.findings import stage_order
 from gradveil.audit.identification import identification
-from gradveil.audit.proportions import chance_of_as_many, exact_interval, newcombe, proportion, upper_bound
+from gradveil.audit.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
 from gradveil.audit.success import success
 from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
 from gradveil.errors import GradveilError
-from gradveil.pictures import to_png
-from gradveil.records import Record
-from gradveil.scenario import Scenario
+from gradveil.io.pictures import to_png
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import Scenario
 
 BARE = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
 POLICY = replace(BARE, defense="3-1-7")
@@ -113,7 +113,7 @@ def test_intervals_of_shares_are_those_of_scipy(n: int) -> None:
             assert exact_interval(count, n, confidence=confidence) == pytest.approx((both.low, both.high), abs=1e-12)
             assert upper_bound(count, n, confidence=confidence) == pytest.approx(below.high, abs=1e-12)
         p = stats.binomtest(count, n, 0.3, alternative="greater").pvalue
-        assert chance_of_as_many(count, n, 0.3) == pytest.approx(p, abs=1e-12)
+        assert binomial_p(count, n, 0.3) == pytest.approx(p, abs=1e-12)
 
 
 def test_the_bound_where_nothing_was_seen_has_a_closed_form() -> None:

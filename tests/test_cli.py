@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from gradveil.attacks import ATTACKS
 from gradveil.cli import main
 from gradveil.client import share
-from gradveil.defenses import DEFENSES, DpSgd, defense_named
+from gradveil.defenses import DEFENSES, DpSgd, parse_defense
+from gradveil.io.pictures import to_pil
 from gradveil.models import build
-from gradveil.pictures import to_pil
 from gradveil.types import Batch, Dataset, to_unit
 
 
@@ -375,7 +375,7 @@ def test_defenses_are_listed_accounted_for_and_timed(gradveil: Command) -> None:
     listed = gradveil("defenses")
     assert listed.returncode == 0
     rows = json.loads(gradveil("defenses", "--json").stdout)["defenses"]
-    assert [defense_named(row["defense"]).name for row in rows][: len(DEFENSES)] == list(DEFENSES)
+    assert [parse_defense(row["defense"]).name for row in rows][: len(DEFENSES)] == list(DEFENSES)
     assert all(row["description"] and row["guarantee"] for row in rows)
     by_name = {row["defense"]: row for row in rows}
     assert by_name["prune:0.7"]["settings"] == {"ratio": None}

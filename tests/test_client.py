@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from gradveil.client import Aggregate, FedAvg, client_named, share
+from gradveil.client import Aggregate, FedAvg, parse_client, share
 from gradveil.errors import GradveilError
 from gradveil.models import build
 from gradveil.types import Batch, Dataset, to_unit
@@ -92,12 +92,12 @@ def test_what_is_shared_can_be_differentiated_by_the_images(fashion: Dataset, cl
 
 
 def test_clients_by_name() -> None:
-    assert client_named("fedsgd") is share
-    assert client_named("fedavg:batch=2,lr=0.5,epochs=3,order=4") == FedAvg(0.5, 2, 3, order=4)
-    assert client_named("fedavg") == FedAvg(0.01, 1)
-    shuffled = client_named("fedavg:order=1")
+    assert parse_client("fedsgd") is share
+    assert parse_client("fedavg:batch=2,lr=0.5,epochs=3,order=4") == FedAvg(0.5, 2, 3, order=4)
+    assert parse_client("fedavg") == FedAvg(0.01, 1)
+    shuffled = parse_client("fedavg:order=1")
     assert isinstance(shuffled, FedAvg)
-    assert shuffled.as_given() == FedAvg(0.01, 1)
+    assert shuffled.without_order() == FedAvg(0.01, 1)
     for text, hint in (
         ("fedprox", "known: fedsgd, fedavg"),
         ("fedavg:speed=1", "unknown setting of fedavg 'speed'"),
@@ -107,4 +107,4 @@ def test_clients_by_name() -> None:
         ("fedsgd:lr=1", "unknown client"),
     ):
         with pytest.raises(GradveilError, match=hint):
-            client_named(text)
+            parse_client(text)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradveil.client import FedAvg
-from gradveil.defenses import Defense, Precode, defense_named
+from gradveil.defenses import Defense, Precode, parse_defense
 from gradveil.defenses.costs import LONGEST, cost_of
 from gradveil.errors import GradveilError
 from gradveil.models import build
@@ -69,6 +69,6 @@ def test_parameters_are_counted(fashion: Dataset, client: str) -> None:
     cost = cost_of(Precode(k=8), model, images, repeats=3, **clients)
     assert cost.extra_parameters == (16 * 16 + 16) + (8 * 16 + 16)
     assert cost.seconds > 0
-    assert cost_of(defense_named("3-1-7 | prune:0.5"), model, images, repeats=3).extra_parameters == 0
+    assert cost_of(parse_defense("3-1-7 | prune:0.5"), model, images, repeats=3).extra_parameters == 0
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert json.dumps(cost.ratio)

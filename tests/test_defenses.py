@@ -15,12 +15,11 @@ from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from gradveil import metrics
-from gradveil.attacks import ClosedForm, Evidence, Inversion, attack_named
+from gradveil.attacks import ClosedForm, Evidence, Inversion, parse_attack
 from gradveil.attacks.objectives import Survivors, cosine_distance, l2_distance
 from gradveil.attacks.optimizers import Adam
 from gradveil.attacks.priors import TotalVariation
-from gradveil.client import FedAvg, loss_of, share, trainable
+from gradveil.client import FedAvg, loss_of, share, trainable_parameters
 from gradveil.defenses import (
     DEFENSES,
     Augment,
@@ -36,13 +35,14 @@ from gradveil.defenses import (
     Random,
     Soteria,
     TrainOnly,
-    defense_named,
+    parse_defense,
 )
-from gradveil.defenses.precode import Bottleneck, bottlenecks, read_draws
-from gradveil.defenses.pruning import NoLonger
+from gradveil.defenses.precode import VariationalBottleneck, bottlenecks, read_draws
+from gradveil.defenses.pruning import ShortenedObjective
 from gradveil.errors import GradveilError
+from gradveil.leakage import metrics
 from gradveil.models import build
-from gradveil.models.stochastic import drawing, normal, stochastic, tape
+from gradveil.models.stochastic import drawing, normal, replay, stochastic
 from gradveil.randomness import generator
 from gradveil.transforms import Policy, PolicyFile, save_policy
 from gradveil.types import Batch, Dataset, Gradients, to_unit
@@ -132,7 +132,7 @@ def test_noise_is_scale_times_one_standard_draw(kind: type[GaussianNoise | Lapla
 
 @pytest.mark.parametrize("text", ["none", "gaussian:0", "laplacian:0", "prune:0", "soteria:0", "clip:1e9"])
 def test_a_defense_of_nothing_changes_no_bit(fashion: Dataset, small_net: nn.Module, text: str) -> None:
-    defense = defense_named(text)
+    defense = parse_defense(text)
     images, indices = fashion.test.images[:3], torch.arange(3)
     assert torch.equal(defense.images(images, seed=1, indices=indices), images)
     assert defense.network(small_net, seed=1) is small_net
@@ -146,7 +146,7 @@ def test_a_defense_of_nothing_changes_no_bit(fashion: Dataset, small_net: nn.Mod
 @pytest.mark.parametrize("text", ["gaussian:0.1", "laplacian:0.1", "prune:0.5", "clip:0.1"])
 def test_names_shapes_and_types_stay(text: str, dtype: torch.dtype) -> None:
     gradients = {name: value.to(dtype) for name, value in random_gradients().items()}
-    found = defense_named(text).gradients(gradients, seed=0)
+    found = parse_defense(text).gradients(gradients, seed=0)
     assert [(name, value.shape, value.dtype) for name, value in found.items()] == [
         (name, value.shape, dtype) for name, value in gradients.items()
     ]
@@ -226,7 +226,7 @@ def test_clipping_leaves_what_is_short_enough() -> None:
 def test_a_guess_is_no_longer_than_the_shared_gradient() -> None:
     target = [torch.tensor([3.0, 0.0]), torch.tensor([4.0])]
     twice, half = ([factor * tensor for tensor in target] for factor in (2.0, 0.5))
-    objective = NoLonger(l2_distance)
+    objective = ShortenedObjective(l2_distance)
     assert float(objective(twice, target)) == pytest.approx(0, abs=1e-9)
     assert float(objective(half, target)) == pytest.approx(6.25)
 
@@ -237,7 +237,7 @@ def test_a_guess_is_no_longer_than_the_shared_gradient() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 7), st.floats(1e-4, 1))
 def test_the_penalty_is_the_kl_divergence(seed: int, images: int, k: int, beta: float) -> None:
-    layer = Bottleneck(nn.Linear(3, 1), k, beta, seed).sample
+    layer = VariationalBottleneck(nn.Linear(3, 1), k, beta, seed).sample
     statistics = 3 * torch.randn(images, 2 * k, generator=generator(seed))
     mu, sigma = statistics[:, :k], F.softplus(statistics[:, k:])
     expected = kl_divergence(Normal(mu, sigma), Normal(0.0, 1.0)).sum(1).mean()
@@ -252,7 +252,7 @@ def test_precode_wraps_any_network(fashion: Dataset, name: str) -> None:
     batch = Batch(to_unit(fashion.test.images[:3]), fashion.test.labels[:3])
     gradients = share(defended, batch)
     assert len(bottlenecks(defended)) == 1
-    assert set(gradients) == set(trainable(defended)[0])
+    assert set(gradients) == set(trainable_parameters(defended)[0])
     assert all(bool(value.any()) for value in gradients.values())
     # The last fully connected layer is still the last one, and the model that was given is as it was.
     assert [key for key in gradients if key.endswith("bias")][-1].endswith(".layer.bias")
@@ -267,14 +267,14 @@ def test_precode_at_several_places(fashion: Dataset) -> None:
     assert list(bottlenecks(defended)) == ["body.hidden.precode", "head.precode"]
     batch = one_image(fashion)
     drawn = torch.randn(8, generator=generator(0))
-    with drawing(defended, tape(drawn)):
+    with drawing(defended, replay(drawn)):
         loss = loss_of(defended, batch)
     kept: list[Tensor] = []
     hooks = [
         module.register_forward_hook(lambda layer, inputs, _: kept.append(layer.penalty(inputs[0])))
         for module in stochastic(defended).values()
     ]
-    with drawing(defended, tape(drawn)):
+    with drawing(defended, replay(drawn)):
         logits = defended(batch.images)
     for hook in hooks:
         hook.remove()
@@ -291,9 +291,9 @@ def test_a_lone_linear_layer_is_wrapped_too() -> None:
 
 
 def test_precode_by_hand() -> None:
-    bottleneck = Bottleneck(nn.Linear(3, 1), 2, 1e-3, 0)
+    bottleneck = VariationalBottleneck(nn.Linear(3, 1), 2, 1e-3, 0)
     x, eps = torch.randn(4, 3, generator=generator(1)), torch.randn(4, 2, generator=generator(2))
-    with drawing(bottleneck, tape(eps.flatten())):
+    with drawing(bottleneck, replay(eps.flatten())):
         found = bottleneck(x)
     statistics = x @ bottleneck.encoder.weight.T + bottleneck.encoder.bias
     sample = statistics[:, :2] + (1 + statistics[:, 2:].exp()).log() * eps
@@ -339,12 +339,12 @@ def test_the_penalty_reaches_replaced_parameters(fashion: Dataset) -> None:
     defended = Precode(k=4, beta=1.0).network(own_model(), seed=0)
     batch = one_image(fashion)
     moved = {name: value.detach() + 0.1 for name, value in defended.named_parameters()}
-    with drawing(defended, tape(torch.zeros(8))):
+    with drawing(defended, replay(torch.zeros(8))):
         replaced = loss_of(defended, batch, moved)
         logits = functional_call(defended, moved, (batch.images,))
     changed = copy.deepcopy(defended)
     changed.load_state_dict(moved)
-    with drawing(changed, tape(torch.zeros(4))):
+    with drawing(changed, replay(torch.zeros(4))):
         expected = loss_of(changed, batch)
     torch.testing.assert_close(replaced, expected)
     assert float(replaced) > float(F.cross_entropy(logits, batch.labels)) + 0.1
@@ -357,7 +357,7 @@ def test_what_is_shared_can_be_differentiated_by_image_and_draws(fashion: Datase
     images = batch.images.double().requires_grad_()
 
     def shared(images: Tensor, eps: Tensor) -> Tensor:
-        with drawing(defended, tape(eps)):
+        with drawing(defended, replay(eps)):
             return torch.stack(
                 [value.square().sum() for value in share(defended, Batch(images, batch.labels)).values()]
             )
@@ -375,7 +375,7 @@ def test_what_is_shared_can_be_differentiated_by_image_and_draws(fashion: Datase
 
 def test_the_answer_to_pruning_compares_survivors_only(fashion: Dataset, small_net: nn.Module) -> None:
     evidence = evidence_of(small_net, one_image(fashion), Prune(0.9))
-    answer = Prune(0.9).answered(attack_named("fast", iterations=2), evidence)
+    answer = Prune(0.9).answered(parse_attack("fast", iterations=2), evidence)
     assert isinstance(answer, Inversion)
     assert Survivors() in answer.weighings
     seen: list[Tensor] = []
@@ -395,7 +395,7 @@ def test_the_answer_to_pruning_compares_survivors_only(fashion: Dataset, small_n
 def test_the_answer_to_noise_smooths_the_more_the_louder(
     fashion: Dataset, small_net: nn.Module, kind: type[GaussianNoise | LaplacianNoise], name: str
 ) -> None:
-    attack = attack_named(name, iterations=2)
+    attack = parse_attack(name, iterations=2)
     weights = []
     for scale in (0.0, 1e-6, 1e-3, 1e-1):
         evidence = evidence_of(small_net, one_image(fashion), kind(scale))
@@ -414,7 +414,7 @@ def test_the_answer_to_clipping(fashion: Dataset, small_net: nn.Module) -> None:
     assert Clip(0.01).answered(cosine, evidence) is cosine
     answer = Clip(0.01).answered(l2, evidence)
     assert isinstance(answer, Inversion)
-    assert answer.objective == NoLonger(l2_distance)
+    assert answer.objective == ShortenedObjective(l2_distance)
     assert Clip(100.0).answered(l2, evidence) is l2
 
 
@@ -422,23 +422,23 @@ def test_the_answer_to_precode_is_exact_where_the_network_begins_open(fashion: D
     batch = one_image(fashion)
     defended = Precode().network(build("mlp-64", SHAPE, 10).eval(), seed=0)
     evidence = evidence_of(defended, batch, Precode())
-    answer = Precode().answered(attack_named("idlg"), evidence)
+    answer = Precode().answered(parse_attack("idlg"), evidence)
     assert answer == ClosedForm(labels="read")
     assert float(metrics.psnr(answer(evidence).images, batch.images)) > 60
     # Behind noise the rows no longer agree, and the closed form is not trusted.
     noisy = evidence_of(defended, batch, GaussianNoise(1e-2))
-    assert isinstance(Precode().answered(attack_named("idlg"), noisy), Inversion)
+    assert isinstance(Precode().answered(parse_attack("idlg"), noisy), Inversion)
 
 
 def test_the_sample_of_a_single_image_is_read_off(fashion: Dataset, small_net: nn.Module) -> None:
     batch = one_image(fashion)
     defended = Precode(k=32, at=("net.classify",)).network(small_net, seed=0)
     eps = torch.randn(32, generator=generator(7))
-    with drawing(defended, tape(eps)):
+    with drawing(defended, replay(eps)):
         gradients = share(defended, batch)
     evidence = Evidence(defended, gradients, SHAPE, 1, batch.labels)
     torch.testing.assert_close(read_draws(evidence), eps, rtol=1e-3, atol=1e-3)
-    fast = attack_named("fast", iterations=1)
+    fast = parse_attack("fast", iterations=1)
     answer = Precode().answered(fast, evidence)
     assert isinstance(answer, Inversion)
     assert answer.draws is read_draws
@@ -454,7 +454,7 @@ def test_with_the_sample_read_off_lenet_gives_everything_away(fashion: Dataset) 
     lenet = build("lenet", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
     defended = Precode().network(lenet, seed=0)
     evidence = evidence_of(defended, batch, Precode())
-    found = Precode().answered(attack_named("idlg", iterations=60, restarts=2), evidence)(evidence)
+    found = Precode().answered(parse_attack("idlg", iterations=60, restarts=2), evidence)(evidence)
     assert float(metrics.psnr(found.images, batch.images)) > 25
 
 
@@ -463,7 +463,7 @@ def test_searched_draws_fit_every_client_and_move(fashion: Dataset, client: FedA
     batch = Batch(to_unit(fashion.test.images[:2]), fashion.test.labels[:2])
     defended = Precode(k=4, at=("body.hidden", "head")).network(own_model(), seed=0)
     evidence = Evidence(defended, client(defended, batch), SHAPE, 2, batch.labels, client)
-    attack = attack_named("fast", iterations=30)
+    attack = parse_attack("fast", iterations=30)
     assert isinstance(attack, Inversion)
     searching = replace(attack, draws="searched")
     found, again = searching(evidence, seed=1), searching(evidence, seed=1)
@@ -476,7 +476,7 @@ def test_fresh_draws_belong_to_the_attack(fashion: Dataset) -> None:
     batch = one_image(fashion)
     defended = Precode(k=4).network(own_model(), seed=0)
     evidence = evidence_of(defended, batch, Precode())
-    attack = attack_named("fast", iterations=3, restarts=4)
+    attack = parse_attack("fast", iterations=3, restarts=4)
     before = [layer.drawn for layer in stochastic(defended).values()]
     first, again = attack(evidence, seed=1), attack(evidence, seed=1)
     assert torch.equal(first.images, again.images)
@@ -489,9 +489,9 @@ def test_fresh_draws_belong_to_the_attack(fashion: Dataset) -> None:
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_a_name_comes_back(text: str) -> None:
-    defense = defense_named(text)
+    defense = parse_defense(text)
     assert str(defense) == text
-    assert defense_named(str(defense)) == defense
+    assert parse_defense(str(defense)) == defense
     assert defense.knowledge
 
 
@@ -502,7 +502,7 @@ def test_every_named_defense_has_an_example() -> None:
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_nothing_is_changed_in_place(fashion: Dataset, small_net: nn.Module, text: str) -> None:
-    defense = defense_named(text)
+    defense = parse_defense(text)
     images = fashion.test.images[:3].clone()
     gradients = random_gradients()
     copies = images.clone(), {name: value.clone() for name, value in gradients.items()}
@@ -516,7 +516,7 @@ def test_nothing_is_changed_in_place(fashion: Dataset, small_net: nn.Module, tex
     defended = defense.network(small_net, seed=2)
     evidence = evidence_of(defended, one_image(fashion), defense)
     shared = {name: value.clone() for name, value in evidence.gradients.items()}
-    found = defense.answered(attack_named("fast", iterations=1), evidence)(evidence)
+    found = defense.answered(parse_attack("fast", iterations=1), evidence)(evidence)
     assert found.images.shape == (1, *SHAPE)
     assert torch.equal(images, copies[0])
     assert all(torch.equal(gradients[name], value) for name, value in copies[1].items())
@@ -542,9 +542,9 @@ def test_a_chain_acts_in_order() -> None:
 
 
 def test_a_chain_answers_with_all_its_members(fashion: Dataset, small_net: nn.Module) -> None:
-    defense = defense_named("precode:k=8 | prune:0.5 | gaussian:1e-3")
+    defense = parse_defense("precode:k=8 | prune:0.5 | gaussian:1e-3")
     evidence = evidence_of(defense.network(small_net, seed=0), one_image(fashion), defense)
-    answer = defense.answered(attack_named("fast", iterations=1), evidence)
+    answer = defense.answered(parse_attack("fast", iterations=1), evidence)
     assert isinstance(answer, Inversion)
     assert answer.weighings == (Survivors(),)
     assert answer.draws == "searched"  # noise has spoilt the readings
@@ -553,13 +553,13 @@ def test_a_chain_answers_with_all_its_members(fashion: Dataset, small_net: nn.Mo
 def test_policies_and_policy_files_are_defenses(tmp_path: Path, fashion: Dataset) -> None:
     path = tmp_path / "best.json"
     save_policy(path, PolicyFile(Policy.parse("3-1-7")))
-    assert defense_named(str(path)) == defense_named("3-1-7") == Augment(Policy.parse("3-1-7"))
+    assert parse_defense(str(path)) == parse_defense("3-1-7") == Augment(Policy.parse("3-1-7"))
     images = fashion.test.images[:4]
     numbers = torch.arange(4)
-    chain = defense_named("3-1-7 | clip:1.0")
+    chain = parse_defense("3-1-7 | clip:1.0")
     expected = Policy.parse("3-1-7")(images, seed=5, indices=numbers)
     assert torch.equal(chain.images(images, seed=5, indices=numbers), expected)
-    assert isinstance(defense_named("none"), NoDefense)
+    assert isinstance(parse_defense("none"), NoDefense)
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ def test_policies_and_policy_files_are_defenses(tmp_path: Path, fashion: Dataset
 )
 def test_what_is_no_defense_is_refused_in_one_line(text: str, hint: str) -> None:
     with pytest.raises(GradveilError) as caught:
-        defense_named(text)
+        parse_defense(text)
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -621,12 +621,12 @@ def test_what_is_no_defense_is_refused_in_one_line(text: str, hint: str) -> None
 )
 def test_any_text_is_a_defense_or_one_line(text: str) -> None:
     try:
-        defense = defense_named(text)
+        defense = parse_defense(text)
         message = ""
     except GradveilError as error:
         defense, message = NoDefense(), str(error)
     assert "\n" not in message
-    assert defense_named(str(defense)) == defense
+    assert parse_defense(str(defense)) == defense
 
 
 @settings(max_examples=60, deadline=None)
@@ -643,4 +643,4 @@ def test_settings_survive_their_spelling(scale: float, ratio: float, k: int, bet
         Random(1 + k % 1000, k),
         TrainOnly(GaussianNoise(scale)),
     ):
-        assert defense_named(str(defense)) == defense
+        assert parse_defense(str(defense)) == defense

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from gradveil.demo import Size, run_demo
-from gradveil.scenario import UNDEFENDED
+from gradveil.cli.demo_run import Size, run_demo
+from gradveil.leakage.scenario import UNDEFENDED
 
 TINY = Size(epochs=1, policies=5, score_images=1, images=2, iterations=3, stages=("0", "1"))
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from gradveil.attacks import Evidence, Inversion, attack_named
+from gradveil.attacks import Evidence, Inversion, parse_attack
 from gradveil.attacks.priors import TotalVariation
-from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable
-from gradveil.defenses import Clip, DpSgd, Precode, defense_named, dp_sgd
+from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable_parameters
+from gradveil.defenses import Clip, DpSgd, Precode, dp_sgd, parse_defense
 from gradveil.errors import GradveilError
 from gradveil.models import build
-from gradveil.models.stochastic import drawing, tape
+from gradveil.models.stochastic import drawing, replay
 from gradveil.randomness import generator
 from gradveil.types import Batch, Dataset, Gradients, to_unit
 
@@ -101,7 +101,7 @@ def test_the_clipped_mean_against_a_slow_loop(fashion: Dataset, name: str, clien
     norm = sorted(lengths)[2] * 1.001  # some are clipped and some are not
     found = DpSgd(0.0, norm).client(client, seed=0)(model, batch)
     expected = slow_mean(model, batch, norm)
-    assert list(found) == list(trainable(model)[0])
+    assert list(found) == list(trainable_parameters(model)[0])
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value, rtol=1e-9, atol=1e-12)
     assert snapshot(model) == before
@@ -121,9 +121,9 @@ def test_training_mode_is_kept_and_pieces_do_not_matter(fashion: Dataset, monkey
 def test_what_a_layer_adds_to_the_loss_is_part_of_its_images_loss(fashion: Dataset, at: str, places: int) -> None:
     model, batch = Precode(4, 0.5, (at,)).network(network("lenet"), seed=0), batch_of(fashion, 3)
     drawn = torch.randn(3, 4 * places, generator=generator(1))
-    with drawing(model, tape(drawn.flatten())):
+    with drawing(model, replay(drawn.flatten())):
         found = DpSgd(0.0, 0.7).client(share, seed=0)(model, batch)
-    with drawing(model, tape(drawn.flatten())):  # the loop takes the images one by one, and so their draws
+    with drawing(model, replay(drawn.flatten())):  # the loop takes the images one by one, and so their draws
         expected = slow_mean(model, batch, 0.7)
     assert float(torch.cat([value.flatten() for value in expected.values()]).norm()) > 0.1
     for name, value in expected.items():
@@ -137,8 +137,8 @@ def test_batch_norm_is_refused_where_nobody_was_drawn_too() -> None:
 
 
 def test_an_expected_batch_that_was_given_stays() -> None:
-    assert DpSgd(expected=5).sampled(2) == DpSgd(expected=5)
-    assert DpSgd().sampled(2) == DpSgd(expected=2)
+    assert DpSgd(expected=5).with_expected_batch(2) == DpSgd(expected=5)
+    assert DpSgd().with_expected_batch(2) == DpSgd(expected=2)
 
 
 def test_the_model_is_as_before_even_after_a_mistake(fashion: Dataset) -> None:
@@ -153,7 +153,7 @@ def test_the_model_is_as_before_even_after_a_mistake(fashion: Dataset) -> None:
 def test_an_empty_batch_is_noise_of_the_expected_scale(noise: float, norm: float, expected: float) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 500), nn.Linear(500, 10))
     empty = Batch(torch.zeros(0, *SHAPE), torch.zeros(0, dtype=torch.int64))
-    defense = DpSgd(noise, norm).sampled(expected)
+    defense = DpSgd(noise, norm).with_expected_batch(expected)
     found = defense.client(share, seed=1)(model, empty)
     entries = found["1.weight"].double().flatten()
     assert float(entries.std()) == pytest.approx(noise * norm / expected, rel=0.01)
@@ -170,7 +170,7 @@ def test_an_empty_batch_is_noise_of_the_expected_scale(noise: float, norm: float
 def test_noise_and_mean_go_by_the_expected_size(fashion: Dataset) -> None:
     model, batch = network("lenet"), batch_of(fashion, 4)
     plain = DpSgd(0.0, 0.1).client(share, seed=1)(model, batch)
-    for defense, size in ((DpSgd(2.0, 0.1), 4), (DpSgd(2.0, 0.1).sampled(10), 10)):
+    for defense, size in ((DpSgd(2.0, 0.1), 4), (DpSgd(2.0, 0.1).with_expected_batch(10), 10)):
         found = defense.client(share, seed=1)(model, batch)
         clean = replace(defense, noise=0.0).client(share, seed=1)(model, batch)
         assert all(torch.allclose(clean[name], value * 4 / size, atol=1e-8) for name, value in plain.items())
@@ -245,9 +245,9 @@ def test_the_noise_for_an_epsilon(epsilon: float) -> None:
         (lambda: DpSgd().client(FedAvg(), seed=0), "client fedsgd would do, got FedAvg"),
         (lambda: DpSgd().client(FedAvg().trained, seed=0), "client fedsgd would do, got FedAvg"),
         (lambda: DpSgd().client(Aggregate(2), seed=0), "client fedsgd would do, got Aggregate"),
-        (lambda: defense_named("dp-sgd | soteria").client(share, seed=0), "voids its proof"),
-        (lambda: defense_named("soteria | dp-sgd").client(share, seed=0), "no other defense"),
-        (lambda: defense_named("dp-sgd | dp-sgd").client(share, seed=0), "no other defense"),
+        (lambda: parse_defense("dp-sgd | soteria").client(share, seed=0), "voids its proof"),
+        (lambda: parse_defense("soteria | dp-sgd").client(share, seed=0), "no other defense"),
+        (lambda: parse_defense("dp-sgd | dp-sgd").client(share, seed=0), "no other defense"),
     ],
 )
 def test_what_it_cannot_do_is_refused_in_one_line(call: object, hint: str) -> None:
@@ -298,18 +298,18 @@ def test_without_opacus_it_says_what_to_install(fashion: Dataset, monkeypatch: p
 
 
 def test_who_asks_for_poisson_sampling_and_proves_something() -> None:
-    private = defense_named("3-1-7 | dp-sgd:noise=2 | prune:0.5")
+    private = parse_defense("3-1-7 | dp-sgd:noise=2 | prune:0.5")
     assert private.poisson
-    assert str(private.sampled(13)) == "3-1-7 | dp-sgd:noise=2,expected=13 | prune:0.5"
+    assert str(private.with_expected_batch(13)) == "3-1-7 | dp-sgd:noise=2,expected=13 | prune:0.5"
     assert private.guarantee == DpSgd().guarantee
     assert "(eps, 1e-05)-DP per image" in private.guarantee
     assert "Poisson" in private.guarantee
     assert DpSgd(0.0).guarantee == "nothing"
-    public = defense_named("3-1-7 | prune:0.5")
+    public = parse_defense("3-1-7 | prune:0.5")
     assert not public.poisson
-    assert public.sampled(13) == public
-    assert defense_named("train-only:dp-sgd").poisson
-    assert defense_named("train-only:dp-sgd").guarantee == "nothing"
+    assert public.with_expected_batch(13) == public
+    assert parse_defense("train-only:dp-sgd").poisson
+    assert parse_defense("train-only:dp-sgd").guarantee == "nothing"
 
 
 def test_the_answer_knows_the_scale_of_the_noise(fashion: Dataset) -> None:
@@ -318,7 +318,7 @@ def test_the_answer_knows_the_scale_of_the_noise(fashion: Dataset) -> None:
     for noise in (0.0, 1e-3, 1.0):
         defense, batch = DpSgd(noise), batch_of(fashion, 1)
         evidence = Evidence(model, defense.shared(share, model, batch, seed=0), SHAPE, 1, batch.labels)
-        answer = defense.answered(attack_named("adam+cosine", iterations=1), evidence)
+        answer = defense.answered(parse_attack("adam+cosine", iterations=1), evidence)
         assert isinstance(answer, Inversion)
         weights.append(sum(prior.weight for prior in answer.priors if isinstance(prior, TotalVariation)))
     assert weights[0] <= weights[1] < weights[2]

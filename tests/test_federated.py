@@ -18,28 +18,28 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradveil.client import FedAvg, client_named
+from gradveil.client import FedAvg, parse_client
 from gradveil.errors import GradveilError
-from gradveil.federated import Plan, Server, Update, federate, network_of, participants_of
+from gradveil.federated import FederatedPlan, Server, Update, federate, network_of, participants_of
 from gradveil.federated import rounds as rounds_module
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.curious import attack_recording, check_curious, spelled_client
-from gradveil.federated.folder import claimed
-from gradveil.federated.history import Row, read_history
+from gradveil.federated.curious.attacking import attack_recording, check_curious, client_text
+from gradveil.federated.curious.summary import Leak, leaks_of
+from gradveil.federated.curious.watch import attack_all, read_attack_settings, write_attack_settings
+from gradveil.federated.folder import claiming
+from gradveil.federated.history import HistoryRow, read_history
 from gradveil.federated.participant import Participant
-from gradveil.federated.partitions import partitioned
+from gradveil.federated.partitions import partition_indices
 from gradveil.federated.privacy import epsilon_of
-from gradveil.federated.recordings import Recording, read_recording, recorded, recordings_in
+from gradveil.federated.recordings import Recording, read_recording, record_updates, recordings_in
 from gradveil.federated.rounds import in_process
 from gradveil.federated.server import Mean, accuracy_of
-from gradveil.federated.summary import Leak, leaks_of
-from gradveil.federated.watch import attack_all, read_how, write_how
+from gradveil.leakage.scenario import Scenario
 from gradveil.plots import plot_rounds
-from gradveil.scenario import Scenario
 from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 from gradveil.types import Dataset
 
-SMALL = Plan("fashion-mnist-tenth", "lenet", participants=4, rounds=6, batch=5, lr=0.05)
+SMALL = FederatedPlan("fashion-mnist-tenth", "lenet", participants=4, rounds=6, batch=5, lr=0.05)
 HOW = Scenario("", "", "", "none", "fast", 3, 0)
 
 
@@ -59,20 +59,20 @@ def weights(network: nn.Module) -> Tensor:
 def test_everyone_of_the_images_is_with_exactly_one(participants: int, partition: str, seed: int) -> None:
     labels = torch.randint(5, (300,), generator=torch.Generator().manual_seed(seed))
     try:
-        parts = partitioned(labels, participants, partition, seed=seed)
+        parts = partition_indices(labels, participants, partition, seed=seed)
     except GradveilError as error:
         assert "without images" in str(error)  # noqa: PT017
         assert partition == "dirichlet:0.5"
         return
     assert len(parts) == participants
     assert torch.equal(torch.cat(parts).sort().values, torch.arange(300))
-    again = partitioned(labels, participants, partition, seed=seed)
+    again = partition_indices(labels, participants, partition, seed=seed)
     assert all(torch.equal(one, other) for one, other in zip(parts, again, strict=True))
 
 
 def test_iid_shares_are_even_and_alike() -> None:
     labels = torch.arange(1003) % 10
-    parts = partitioned(labels, 10, "iid", seed=1)
+    parts = partition_indices(labels, 10, "iid", seed=1)
     assert {len(part) for part in parts} == {100, 101}
     # A hypergeometric count: 10 expected, a deviation of about 2.9.
     assert all(1 <= count <= 24 for part in parts for count in Counter(labels[part].tolist()).values())
@@ -80,7 +80,7 @@ def test_iid_shares_are_even_and_alike() -> None:
 
 def test_few_classes_each() -> None:
     labels = torch.arange(1000) % 10
-    parts = partitioned(labels, 10, "classes:2", seed=0)
+    parts = partition_indices(labels, 10, "classes:2", seed=0)
     # Pieces of 50 out of classes of 100 never straddle a border.
     assert all(len(set(labels[part].tolist())) <= 2 for part in parts)
     assert {len(part) for part in parts} == {100}
@@ -91,7 +91,8 @@ def test_dirichlet_is_the_more_uneven_the_smaller_alpha_is() -> None:
 
     def unevenness(alpha: float) -> float:
         counts = [
-            torch.bincount(labels[part], minlength=10) for part in partitioned(labels, 5, f"dirichlet:{alpha}", seed=3)
+            torch.bincount(labels[part], minlength=10)
+            for part in partition_indices(labels, 5, f"dirichlet:{alpha}", seed=3)
         ]
         return float(torch.stack(counts).double().div(500).var(0).mean())
 
@@ -110,7 +111,7 @@ def test_bad_partitions_are_refused(text: str) -> None:
 
 def test_too_many_participants_are_refused() -> None:
     with pytest.raises(GradveilError, match="each needs one"):
-        partitioned(torch.zeros(3, dtype=torch.int64), 4, "iid", seed=0)
+        partition_indices(torch.zeros(3, dtype=torch.int64), 4, "iid", seed=0)
 
 
 # Plans
@@ -127,8 +128,10 @@ def test_too_many_participants_are_refused() -> None:
 def test_plans_survive_json(
     participants: int, rounds: int, batch: int | None, lr: float, dropout: float, augment: bool
 ) -> None:
-    plan = Plan("d", "m", participants, rounds, batch=batch, lr=lr, dropout=dropout, augment=augment, per_round=1)
-    assert Plan.from_json(plan.to_json()) == plan
+    plan = FederatedPlan(
+        "d", "m", participants, rounds, batch=batch, lr=lr, dropout=dropout, augment=augment, per_round=1
+    )
+    assert FederatedPlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize(
@@ -136,13 +139,13 @@ def test_plans_survive_json(
 )
 def test_foreign_plans_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(GradveilError, match="not a plan"):
-        Plan.from_json(json.dumps(asdict(SMALL) | change))
+        FederatedPlan.from_json(json.dumps(asdict(SMALL) | change))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 5000, " " * 100_000])
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(GradveilError, match="not a plan"):
-        Plan.from_json(text)
+        FederatedPlan.from_json(text)
 
 
 def test_the_rate_drops_as_in_the_papers() -> None:
@@ -291,7 +294,7 @@ def test_uneven_updates_count_by_their_images(fashion: Dataset) -> None:
 
 
 def test_training_learns(fashion: Dataset, tmp_path: Path) -> None:
-    plan = Plan("fashion-mnist-tenth", "convnet-4", rounds=30, lr=0.05, augment=False)
+    plan = FederatedPlan("fashion-mnist-tenth", "convnet-4", rounds=30, lr=0.05, augment=False)
     done = federate(plan, fashion, tmp_path)
     assert done.history[0].accuracy < 0.25
     assert done.history[-1].accuracy > 0.4
@@ -466,7 +469,7 @@ def test_layers_of_others_draw_by_round_and_participant(fashion: Dataset) -> Non
     ],
 )
 def test_what_cannot_be_attacked_is_refused_before_training(
-    fashion: Dataset, plan: Plan, curiosity: Curiosity, attacker: str, said: str
+    fashion: Dataset, plan: FederatedPlan, curiosity: Curiosity, attacker: str, said: str
 ) -> None:
     with pytest.raises(GradveilError, match=said):
         check_curious(plan, curiosity, replace(HOW, attacker=attacker), fashion)  # type: ignore[arg-type]
@@ -575,7 +578,7 @@ def test_sums_and_local_steps_are_attacked(fashion: Dataset, tmp_path: Path) -> 
 
 def test_spelled_clients_are_read_back() -> None:
     for client in (FedAvg(0.05, 3, 2), FedAvg(0.1, 1, 1, order=4)):
-        assert client_named(spelled_client(client)) == client
+        assert parse_client(client_text(client)) == client
 
 
 def test_foreign_recordings_are_refused(fashion: Dataset, tmp_path: Path) -> None:
@@ -583,7 +586,7 @@ def test_foreign_recordings_are_refused(fashion: Dataset, tmp_path: Path) -> Non
         read_recording(tmp_path / "none.safetensors")
     network = network_of(SMALL, fashion)
     updates = {0: participants_of(SMALL, fashion.train)[0].contribute(network, 0)}
-    path = recorded(SMALL, 0, network, updates, [0]).write(tmp_path)
+    path = record_updates(SMALL, 0, network, updates, [0]).write(tmp_path)
     whole = path.read_bytes()
     assert read_recording(path).plan == SMALL
     other = whole.replace(b"gradveil-recording-1", b"gradveil-recording-2")
@@ -612,9 +615,9 @@ def test_a_plan_opens_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(GradveilError):
             replace(SMALL, defense=defense)
         with pytest.raises(GradveilError, match="not a plan"):
-            Plan.from_json(SMALL.to_json().replace('"defense": "none"', f'"defense": "{defense}"'))
+            FederatedPlan.from_json(SMALL.to_json().replace('"defense": "none"', f'"defense": "{defense}"'))
     with pytest.raises(GradveilError, match="does not fit"):
-        Plan.from_json(SMALL.to_json().replace('"lr": 0.05', f'"lr": {10**400}'))
+        FederatedPlan.from_json(SMALL.to_json().replace('"lr": 0.05', f'"lr": {10**400}'))
 
 
 def test_nobody_drawn_is_said(fashion: Dataset, tmp_path: Path) -> None:
@@ -622,7 +625,7 @@ def test_nobody_drawn_is_said(fashion: Dataset, tmp_path: Path) -> None:
     one = participants_of(plan, fashion.train)[0]
     empty = next(number for number in range(20) if not len(one.work(number).indices))
     network = network_of(plan, fashion)
-    recording = recorded(plan, empty, network, {0: one.contribute(network, empty)}, [0])
+    recording = record_updates(plan, empty, network, {0: one.contribute(network, empty)}, [0])
     with pytest.raises(GradveilError, match="none to rebuild"):
         attack_recording(recording, HOW, fashion, tmp_path)
 
@@ -630,7 +633,7 @@ def test_nobody_drawn_is_said(fashion: Dataset, tmp_path: Path) -> None:
 def test_who_knows_the_defense_cannot_attack_sums(fashion: Dataset, tmp_path: Path) -> None:
     network = network_of(SMALL, fashion)
     updates = {one: participants_of(SMALL, fashion.train)[one].contribute(network, 0) for one in (0, 1)}
-    both = recorded(SMALL, 0, network, updates, [0, 1])
+    both = record_updates(SMALL, 0, network, updates, [0, 1])
     with pytest.raises(GradveilError, match="a plain attacker"):
         attack_recording(both, replace(HOW, attacker="adaptive"), fashion, tmp_path)
 
@@ -647,26 +650,26 @@ def test_what_is_refused_leaves_the_folder_to_the_next_try(fashion: Dataset, tmp
     broken = replace(SMALL, rounds=1, client="fedavg:lr=0.1,batch=2", defense="dp-sgd")
 
     def refused() -> None:
-        with claimed(folder, broken, Curiosity()):
-            write_how(folder, HOW)
+        with claiming(folder, broken, Curiosity()):
+            write_attack_settings(folder, HOW)
             federate(broken, fashion, folder, curiosity=Curiosity())
 
     with pytest.raises(GradveilError, match="fedsgd"):
         refused()
     assert not folder.exists()
     federate(replace(SMALL, rounds=1), fashion, folder)
-    with pytest.raises(GradveilError, match="another rounds"), claimed(folder, SMALL, None):
+    with pytest.raises(GradveilError, match="another rounds"), claiming(folder, SMALL, None):
         pass
     assert (folder / "settings.json").exists()
 
 
 def test_how_to_attack_survives(tmp_path: Path) -> None:
-    assert read_how(tmp_path) is None
-    write_how(tmp_path, HOW)
-    assert read_how(tmp_path) == HOW
+    assert read_attack_settings(tmp_path) is None
+    write_attack_settings(tmp_path, HOW)
+    assert read_attack_settings(tmp_path) == HOW
     (tmp_path / "curious.json").write_text('{"attack": "fast"}')
     with pytest.raises(GradveilError, match="not the settings"):
-        read_how(tmp_path)
+        read_attack_settings(tmp_path)
 
 
 def test_history_is_read_back(fashion: Dataset, tmp_path: Path) -> None:
@@ -679,7 +682,7 @@ def test_history_is_read_back(fashion: Dataset, tmp_path: Path) -> None:
 
 
 def test_rounds_are_drawn_and_draw_alike(tmp_path: Path) -> None:
-    history = [Row(number, number / 20, 1000) for number in range(0, 11, 2)]
+    history = [HistoryRow(number, number / 20, 1000) for number in range(0, 11, 2)]
     leaks = [Leak(number, size, 4, 5.0 - number / size, 1.5, 7.0, 20.0, 1.0) for number in (0, 4, 8) for size in (1, 5)]
     for name in ("a.png", "b.png"):
         plot_rounds(tmp_path / name, "lenet", history, leaks)

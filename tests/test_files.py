@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gradveil.files import write_json, write_text, writing
+from gradveil.io.files import write_json, write_text, writing
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -25,20 +25,20 @@ from typer.testing import CliRunner
 
 import gradveil
 from gradveil.cli import app
-from gradveil.defenses import defense_named
+from gradveil.defenses import parse_defense
 from gradveil.errors import GradveilError
-from gradveil.federated import Plan, Update, federate, network_of, participants_of, rounds
+from gradveil.federated import FederatedPlan, Update, federate, network_of, participants_of, rounds
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.curious import stage_of
-from gradveil.federated.flower_deployment import SuperLink, deploy, write_app
-from gradveil.federated.flower_setup import QUIET
-from gradveil.federated.flower_simulation import simulate
+from gradveil.federated.curious.attacking import stage_of
+from gradveil.federated.curious.watch import watching, write_attack_settings
+from gradveil.federated.flower.deployment import SuperLink, deploy, write_app
+from gradveil.federated.flower.setup import QUIET
+from gradveil.federated.flower.simulation import simulate
 from gradveil.federated.recordings import read_recording, recordings_in
 from gradveil.federated.rounds import in_process
-from gradveil.federated.watch import watching, write_how
+from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.store import read_records
 from gradveil.randomness import derive_seed
-from gradveil.scenario import Scenario
-from gradveil.store import read_records
 from gradveil.types import Dataset
 
 # Flower and Ray read these when they are imported.
@@ -59,14 +59,14 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from gradveil.federated.flower import participating
-from gradveil.federated.flower_messages import Question, answer, read_answer
-from gradveil.federated.flower_mod import defended
-from gradveil.federated.flower_nodes import Nodes
-from gradveil.federated.flower_run import FlowerRun
+from gradveil.federated.flower.app import participation
+from gradveil.federated.flower.messages import Question, answer, read_answer
+from gradveil.federated.flower.mod import defense_mod
+from gradveil.federated.flower.nodes import Nodes
+from gradveil.federated.flower.run import FlowerRun
 
 HYBRID = "3-1-7+43-18-18"
-PLAN = Plan("fashion-mnist-tenth", "lenet", participants=3, rounds=3, defense=HYBRID, batch=4, lr=0.05)
+PLAN = FederatedPlan("fashion-mnist-tenth", "lenet", participants=3, rounds=3, defense=HYBRID, batch=4, lr=0.05)
 LOOK_AT = Curiosity(rounds=(0,))
 
 
@@ -135,8 +135,8 @@ def context_of(number: int | None) -> Context:
     return Context(run_id=1, node_id=7, node_config=node, state=RecordDict(), run_config={})
 
 
-def fake_nodes(meddle: Callable[[int, Message], str] | None = None, plan: Plan = PLAN) -> Nodes:
-    return Nodes(FakeGrid(participating(), range(plan.participants), meddle), plan, timeout=1.0)
+def fake_nodes(meddle: Callable[[int, Message], str] | None = None, plan: FederatedPlan = PLAN) -> Nodes:
+    return Nodes(FakeGrid(participation(), range(plan.participants), meddle), plan, timeout=1.0)
 
 
 def same_weights(first: Path, second: Path) -> bool:
@@ -149,7 +149,7 @@ def same_weights(first: Path, second: Path) -> bool:
     [PLAN, replace(PLAN, model="convnet-4", defense="prune:0.5", client="fedavg:lr=0.05,batch=2", dropout=0.3)],
     ids=["fedsgd", "fedavg"],
 )
-def test_messages_carry_a_training_bit_for_bit(plan: Plan, fashion: Dataset, tmp_path: Path) -> None:
+def test_messages_carry_a_training_bit_for_bit(plan: FederatedPlan, fashion: Dataset, tmp_path: Path) -> None:
     expected = federate(plan, fashion, tmp_path / "embedded", curiosity=LOOK_AT, evaluations=1)
     run = FlowerRun(plan, tmp_path / "flower", LOOK_AT, evaluations=1, patience=1)
     found = run.serve(fake_nodes(plan=plan))
@@ -215,11 +215,11 @@ def test_nobody_left_ends_the_training_and_nobody_asked_does_not(fashion: Datase
 
 
 def test_waiting_for_participants_has_an_end_that_says_what_is_missing() -> None:
-    nodes = Nodes(FakeGrid(participating(), [0, 2, 5]), PLAN, timeout=1.0)
+    nodes = Nodes(FakeGrid(participation(), [0, 2, 5]), PLAN, timeout=1.0)
     with pytest.raises(GradveilError, match=r"2 of 3 participants came within 0.3 s, without 1; .*partition-id=NUMBER"):
         nodes.wait(0.3)
     with pytest.raises(GradveilError, match="partition-id=NUMBER', got None"):
-        participating()(Message(RecordDict(), 1, "query"), context_of(None))
+        participation()(Message(RecordDict(), 1, "query"), context_of(None))
     nodes.stopped.set()
     with pytest.raises(GradveilError, match="was stopped"):
         nodes.wait(5)
@@ -238,7 +238,7 @@ def test_a_resumed_training_goes_on_without_those_who_stay_away(
 
     with pytest.raises(KeyboardInterrupt):
         run.serve(fake_nodes(stops))
-    found = run.serve(Nodes(FakeGrid(participating(), [0, 2]), PLAN, timeout=1.0))
+    found = run.serve(Nodes(FakeGrid(participation(), [0, 2]), PLAN, timeout=1.0))
     assert "going on without participant 1" in caplog.messages
     assert found.missing == {1: (1,), 2: (1,)}
 
@@ -251,7 +251,7 @@ def test_a_resumed_training_goes_on_without_those_who_stay_away(
     assert same_weights(found.weights, expected.weights)
     # Nobody at all is nobody to go on with.
     with pytest.raises(GradveilError, match="0 of 3 participants came"):
-        run.serve(Nodes(FakeGrid(participating(), []), PLAN, timeout=1.0))
+        run.serve(Nodes(FakeGrid(participation(), []), PLAN, timeout=1.0))
 
 
 def test_updates_of_strangers_are_checked(fashion: Dataset) -> None:
@@ -385,10 +385,10 @@ def test_a_mod_defends_the_update_and_nothing_else(listed: bool) -> None:
     before, _ = weights_in(listed)
     plain = trained([], listed=listed)
     parameters = dict(BatchNormed().named_parameters())
-    assert all(torch.equal(one, plain[name]) for name, one in trained([defended("none")], listed=listed).items())
-    pruned = trained([defended("prune:0.5")], listed=listed)
+    assert all(torch.equal(one, plain[name]) for name, one in trained([defense_mod("none")], listed=listed).items())
+    pruned = trained([defense_mod("prune:0.5")], listed=listed)
     update = {name: before[name].double() - plain[name].double() for name in parameters}
-    expected = defense_named("prune:0.5").gradients(update, seed=0)
+    expected = parse_defense("prune:0.5").gradients(update, seed=0)
     for name, one in pruned.items():
         if name in parameters:
             assert torch.equal(one, (before[name].double() - expected[name]).float())
@@ -404,7 +404,7 @@ def test_a_mods_settings_are_those_of_a_gradient_and_its_draws_those_of_seed_rou
     parameters = dict(BatchNormed().named_parameters())
 
     def update(*, lr: float, defense: str, **where: int) -> dict[str, torch.Tensor]:
-        after = trained([defended(defense, lr=lr, seed=3)], listed=False, **where)
+        after = trained([defense_mod(defense, lr=lr, seed=3)], listed=False, **where)
         return {name: (before[name].double() - after[name].double()) / lr for name in parameters}
 
     clipped = update(lr=0.1, defense="clip:0.5")
@@ -418,7 +418,7 @@ def test_a_mods_settings_are_those_of_a_gradient_and_its_draws_those_of_seed_rou
         for where in (1, 2)
     }
     clean = torch.cat([one.flatten() for one in update(lr=0.1, defense="none").values()])
-    drawn = defense_named("gaussian:1").gradients(
+    drawn = parse_defense("gaussian:1").gradients(
         {name: torch.zeros(one.shape, dtype=torch.float64) for name, one in parameters.items()},
         seed=derive_seed(derive_seed(3, "flower", "1", "0"), "arrays"),
     )
@@ -427,20 +427,20 @@ def test_a_mods_settings_are_those_of_a_gradient_and_its_draws_those_of_seed_rou
     again = update(lr=0.1, defense="gaussian:1", number=0, server_round=1)
     assert torch.equal(torch.cat([one.flatten() for one in again.values()]), noise[1])
     # Without a seed nobody can draw the noise again.
-    first, second = (trained([defended("gaussian:1")], listed=False)["first.weight"] for _ in range(2))
+    first, second = (trained([defense_mod("gaussian:1")], listed=False)["first.weight"] for _ in range(2))
     assert not torch.allclose(first, second, atol=0.1)
 
 
 def test_a_mod_leaves_other_messages_alone_and_lets_nothing_pass_undefended() -> None:
     _, arrays = weights_in(False)
-    app = users_app([defended("prune:0.9")], listed=False)
+    app = users_app([defense_mod("prune:0.9")], listed=False)
     reply = app(Message(RecordDict({"arrays": arrays}), 5, "evaluate"), context_of(0))
     assert reply.content["arrays"] == arrays
 
     def replying(content: RecordDict) -> Callable[[Message, Context], Message]:
         return lambda message, context: Message(content, reply_to=message)
 
-    mod = defended("prune:0.5")
+    mod = defense_mod("prune:0.5")
     message = Message(RecordDict({"arrays": arrays}), 5, "train")
     renamed = mod(message, context_of(0), replying(RecordDict({"mine": ArrayRecord(dict(arrays))})))
     assert list(renamed.content) == ["mine"]
@@ -464,9 +464,9 @@ def test_a_mod_leaves_other_messages_alone_and_lets_nothing_pass_undefended() ->
 )
 def test_a_mod_refuses_what_it_cannot_do(defense: str, said: str) -> None:
     with pytest.raises(GradveilError, match=said):
-        defended(defense)
+        defense_mod(defense)
     with pytest.raises(GradveilError, match="a rate above 0"):
-        defended("prune:0.5", lr=0)
+        defense_mod("prune:0.5", lr=0)
 
 
 # The real thing.
@@ -476,7 +476,7 @@ def test_a_mod_refuses_what_it_cannot_do(defense: str, said: str) -> None:
 def attacked(folder: Path) -> Iterator[None]:
     """The curious server attacks beside the block what is recorded in it, and gets something out of every recording."""
     folder.mkdir()
-    write_how(folder, Scenario("", "", "", "none", "fast", 3, 0))
+    write_attack_settings(folder, Scenario("", "", "", "none", "fast", 3, 0))
     with watching(folder, PLAN, data_dir=None):
         yield
         # It gives way to everybody, so that a busy machine may take its time.
@@ -529,7 +529,7 @@ def test_a_mod_works_in_a_simulation() -> None:
     try:
         run_simulation(
             server,
-            users_app([defended("prune:0.9")], listed=False),
+            users_app([defense_mod("prune:0.9")], listed=False),
             2,
             backend_config={**config, "client_resources": {"num_cpus": 1, "num_gpus": 0}},
         )
@@ -537,7 +537,7 @@ def test_a_mod_works_in_a_simulation() -> None:
         os.environ.clear()
         os.environ.update(environment)
     assert len(replies) == 2
-    expected = [trained([defended("prune:0.9")], listed=False, number=number) for number in range(2)]
+    expected = [trained([defense_mod("prune:0.9")], listed=False, number=number) for number in range(2)]
     for reply in replies:
         state = reply.content["arrays"].to_torch_state_dict()
         assert any(all(torch.equal(state[name], one[name]) for name in before) for one in expected)

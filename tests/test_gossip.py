@@ -16,21 +16,21 @@ from safetensors.torch import load_file
 from torch.distributed import HashStore
 
 from gradveil.errors import GradveilError
-from gradveil.federated import Plan, federate, network_of, participants_of
+from gradveil.federated import FederatedPlan, federate, network_of, participants_of
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.curious import attack_recording
-from gradveil.federated.gossip import Gossiped, gossip, join
-from gradveil.federated.group import explained, report
-from gradveil.federated.mixing import drawn_together
+from gradveil.federated.curious.attacking import attack_recording
+from gradveil.federated.gossip.group import explain, report
+from gradveil.federated.gossip.mixing import common_draws
+from gradveil.federated.gossip.topology import Topology, parse_topology
+from gradveil.federated.gossip.training import GossipResult, gossip, join
 from gradveil.federated.recordings import read_recording, recordings_in
-from gradveil.federated.topology import Topology, topology_named
+from gradveil.leakage.scenario import Scenario
 from gradveil.models.weights import read_card
 from gradveil.progress import Advance, Progress, Unit, silent
 from gradveil.randomness import generator
-from gradveil.scenario import Scenario
 from gradveil.types import Dataset
 
-RING = Plan(
+RING = FederatedPlan(
     "fashion-mnist-tenth",
     "mlp-16",
     participants=4,
@@ -51,10 +51,10 @@ def few(fashion: Dataset) -> Dataset:
 
 
 @pytest.fixture(scope="module")
-def ring(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Gossiped:
+def ring(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> GossipResult:
     """A training on the ring with dropouts that nobody disturbed."""
     folder = tmp_path_factory.mktemp("ring")
-    return gossip(RING, few, folder, topology_named("ring", 4), curiosity=LOOK, evaluations=2)
+    return gossip(RING, few, folder, parse_topology("ring", 4), curiosity=LOOK, evaluations=2)
 
 
 def matrix(topology: Topology, present: set[int] | None = None) -> list[list[Fraction]]:
@@ -68,7 +68,7 @@ def matrix(topology: Topology, present: set[int] | None = None) -> list[list[Fra
 @pytest.mark.parametrize("name", ["ring", "complete", "random:0.3", "random:1"])
 @pytest.mark.parametrize("participants", [2, 3, 8, 13])
 def test_weights_are_symmetric_and_doubly_stochastic_whoever_is_there(name: str, participants: int) -> None:
-    topology = topology_named(name, participants, seed=5)
+    topology = parse_topology(name, participants, seed=5)
     everybody = set(range(participants))
     for present in (None, everybody - {0}, {one for one in everybody if one % 3}, set()):
         weights = matrix(topology, present)
@@ -82,12 +82,12 @@ def test_weights_are_symmetric_and_doubly_stochastic_whoever_is_there(name: str,
 
 def test_graphs_are_those_of_networkx(tmp_path: Path) -> None:
     for name, graph in (("ring", nx.cycle_graph(7)), ("complete", nx.complete_graph(7))):
-        assert set(topology_named(name, 7).edges) == {tuple(sorted(edge)) for edge in graph.edges}
-    assert matrix(topology_named("complete", 7)) == [[Fraction(1, 7)] * 7] * 7
+        assert set(parse_topology(name, 7).edges) == {tuple(sorted(edge)) for edge in graph.edges}
+    assert matrix(parse_topology("complete", 7)) == [[Fraction(1, 7)] * 7] * 7
     wild = nx.connected_watts_strogatz_graph(12, 4, 0.5, seed=3)
     file = tmp_path / "edges.txt"
     nx.write_edgelist(wild, file, data=False)
-    topology = topology_named(str(file), 12)
+    topology = parse_topology(str(file), 12)
     assert set(topology.edges) == {tuple(sorted(edge)) for edge in wild.edges}
     for one in range(12):
         assert topology.neighbours(one) == tuple(sorted(wild[one]))
@@ -96,9 +96,9 @@ def test_graphs_are_those_of_networkx(tmp_path: Path) -> None:
 
 
 def test_random_graphs_are_connected_of_the_seed_and_of_the_probability() -> None:
-    graphs = [topology_named("random:0.3", 12, seed=seed) for seed in range(30)]
+    graphs = [parse_topology("random:0.3", 12, seed=seed) for seed in range(30)]
     assert all(nx.is_connected(nx.Graph(topology.edges)) for topology in graphs)
-    assert graphs[0] == topology_named("random:0.3", 12, seed=0) != graphs[1]
+    assert graphs[0] == parse_topology("random:0.3", 12, seed=0) != graphs[1]
     share = sum(len(topology.edges) for topology in graphs) / (30 * 66)
     assert abs(share - 0.3) < 0.05  # 2.5 standard errors, and connected graphs have a few more
 
@@ -116,7 +116,7 @@ def test_random_graphs_are_connected_of_the_seed_and_of_the_probability() -> Non
 )
 def test_topologies_that_do_not_exist_are_refused(text: str, said: str) -> None:
     with pytest.raises(GradveilError, match=said):
-        topology_named(text, 6)
+        parse_topology(text, 6)
 
 
 @pytest.mark.parametrize(
@@ -136,27 +136,27 @@ def test_topologies_that_do_not_exist_are_refused(text: str, said: str) -> None:
 def test_files_of_edges_from_anyone_are_checked(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "edges.txt").write_bytes(content)
     with pytest.raises(GradveilError, match=said):
-        topology_named(str(tmp_path / "edges.txt"), 4)
+        parse_topology(str(tmp_path / "edges.txt"), 4)
 
 
 @pytest.mark.parametrize("participants", [1, 1001])
 def test_nobody_gossips_alone(participants: int) -> None:
     with pytest.raises(GradveilError, match="2 to 1000 participants"):
-        topology_named("ring", participants)
+        parse_topology("ring", participants)
 
 
 def test_mixing_moves_nobody_who_agrees_and_never_the_mean() -> None:
-    topology = topology_named("random:0.5", 6, seed=2)
+    topology = parse_topology("random:0.5", 6, seed=2)
     for present in ({0, 1, 2, 3, 4, 5}, {0, 2, 3, 5}, {4}):
         differing = {one: {"w": torch.randn(50, generator=generator(one, "mixing"))} for one in range(6)}
-        after = [drawn_together(differing, topology.weights(one, present), one)["w"] for one in range(6)]
+        after = [common_draws(differing, topology.weights(one, present), one)["w"] for one in range(6)]
         before = torch.stack([differing[one]["w"] for one in range(6)])
         torch.testing.assert_close(torch.stack(after).double().mean(0), before.double().mean(0), rtol=0, atol=1e-7)
         weights = torch.tensor([[float(one) for one in row] for row in matrix(topology, present)])
         torch.testing.assert_close(torch.stack(after), weights @ before)
         same = dict.fromkeys(range(6), differing[0])
         for one in range(6):
-            assert torch.equal(drawn_together(same, topology.weights(one, present), one)["w"], differing[0]["w"])
+            assert torch.equal(common_draws(same, topology.weights(one, present), one)["w"], differing[0]["w"])
             assert all(torch.equal(differing[other]["w"], before[other]) for other in range(6))
 
 
@@ -166,7 +166,7 @@ def test_mixing_moves_nobody_who_agrees_and_never_the_mean() -> None:
 class Loop:
     """The same training as a plain loop over a matrix: weights, gradients and momentum of all as rows, in double precision."""
 
-    def __init__(self, plan: Plan, dataset: Dataset, topology: Topology) -> None:
+    def __init__(self, plan: FederatedPlan, dataset: Dataset, topology: Topology) -> None:
         self.plan, self.topology = plan, topology
         self.everybody = participants_of(plan, dataset.train)
         self.network = network_of(plan, dataset)
@@ -199,7 +199,7 @@ def kept(folder: Path) -> dict[str, dict[str, torch.Tensor]]:
     return {path.name: load_file(path) for path in folder.glob(f"checkpoints/*-round-{RING.rounds:06}.safetensors")}
 
 
-def test_the_ring_is_the_loop_with_its_matrix(ring: Gossiped, few: Dataset) -> None:
+def test_the_ring_is_the_loop_with_its_matrix(ring: GossipResult, few: Dataset) -> None:
     loop, folder = Loop(RING, few, ring.topology), ring.weights.parent
     assert [read_recording(path).participants for path in recordings_in(folder)] == [(3,), (1,)]
     for number in range(RING.rounds):
@@ -224,7 +224,7 @@ def close(got: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-5)
 
 
-def test_the_run_folder_says_what_happened(ring: Gossiped, few: Dataset) -> None:
+def test_the_run_folder_says_what_happened(ring: GossipResult, few: Dataset) -> None:
     folder = ring.weights.parent
     assert [row.round for row in ring.history] == [0, 3, 12, 21, 40, 80]
     assert read_card(ring.weights).accuracy == ring.history[-1].accuracy
@@ -234,12 +234,12 @@ def test_the_run_folder_says_what_happened(ring: Gossiped, few: Dataset) -> None
     assert "round 21: curious participant 2 got no message, so nothing is recorded" in log
     assert ring.missing[21] == (0, 2, 3)
     with pytest.raises(GradveilError, match="another topology"):
-        gossip(RING, few, folder, topology_named("complete", 4), curiosity=LOOK)
+        gossip(RING, few, folder, parse_topology("complete", 4), curiosity=LOOK)
     with pytest.raises(GradveilError, match="another topology"):
         federate(RING, few, folder, curiosity=LOOK)
 
 
-def test_what_a_neighbour_saw_can_be_attacked(ring: Gossiped, few: Dataset, tmp_path: Path) -> None:
+def test_what_a_neighbour_saw_can_be_attacked(ring: GossipResult, few: Dataset, tmp_path: Path) -> None:
     recording = read_recording(recordings_in(ring.weights.parent)[0])
     how = Scenario(
         dataset=RING.dataset,
@@ -256,9 +256,9 @@ def test_what_a_neighbour_saw_can_be_attacked(ring: Gossiped, few: Dataset, tmp_
 
 
 def test_the_complete_graph_is_the_server(few: Dataset, tmp_path: Path) -> None:
-    plan = Plan("fashion-mnist-tenth", "convnet-4", participants=4, rounds=5, batch=8, momentum=0.9)
+    plan = FederatedPlan("fashion-mnist-tenth", "convnet-4", participants=4, rounds=5, batch=8, momentum=0.9)
     curiosity = Curiosity(rounds=(2,), participant=1)
-    alone = gossip(plan, few, tmp_path / "gossip", topology_named("complete", 4), curiosity=curiosity, evaluations=2)
+    alone = gossip(plan, few, tmp_path / "gossip", parse_topology("complete", 4), curiosity=curiosity, evaluations=2)
     served = federate(plan, few, tmp_path / "server", curiosity=replace(curiosity, participant=2), evaluations=2)
     assert alone.history == served.history
     assert max(one.distance for one in alone.standings) == 0
@@ -305,11 +305,11 @@ linux = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds p
 
 @linux
 def test_killed_participants_are_named_and_resumed_trainings_end_the_same(
-    ring: Gossiped, few: Dataset, tmp_path: Path
+    ring: GossipResult, few: Dataset, tmp_path: Path
 ) -> None:
     everybody: list[int] = []
 
-    def run(progress: Progress) -> Gossiped:
+    def run(progress: Progress) -> GossipResult:
         return gossip(
             RING, few, tmp_path, ring.topology, curiosity=LOOK, evaluations=2, checkpoint_seconds=0, progress=progress
         )
@@ -354,8 +354,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from gradveil.datasets import load
 from gradveil.federated import Plan
-from gradveil.federated.gossip import join
-from gradveil.federated.topology import topology_named
+from gradveil.federated.gossip.training import join
+from gradveil.federated.gossip.topology import topology_named
 from gradveil.types import Dataset
 
 @contextmanager
@@ -373,8 +373,8 @@ join(plan, few, folder / "11", ring, rank=1, rendezvous=sys.argv[4], progress=ha
 def test_machines_join_and_who_hangs_is_named(few: Dataset, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         first, second = (f"127.0.0.1:{free.getsockname()[1]}" for free in (one, other))
-    plan = Plan("fashion-mnist-tenth", "mlp-16", participants=2, rounds=5, batch=8)
-    ring = topology_named("ring", 2)
+    plan = FederatedPlan("fashion-mnist-tenth", "mlp-16", participants=2, rounds=5, batch=8)
+    ring = parse_topology("ring", 2)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", JOINING, plan.to_json(), str(tmp_path), first, second]
     with subprocess.Popen(command, env=environment) as neighbour:
@@ -397,15 +397,15 @@ def test_who_is_gone_is_at_the_end_of_the_chain() -> None:
     store = HashStore()
     report(store, 1, "waited 2 gone")
     report(store, 2, "waited 3 silent")
-    assert explained(store, 1, 60) == "participant 3 did not answer within 60 s; start again to go on"
+    assert explain(store, 1, 60) == "participant 3 did not answer within 60 s; start again to go on"
     report(store, 3, "stopped no space left")
-    assert explained(store, 1, 60) == "participant 3 stopped: no space left"
+    assert explain(store, 1, 60) == "participant 3 stopped: no space left"
     report(store, 3, "waited 1 gone")  # a circle ends as well
-    assert "start again" in explained(store, 1, 60)
+    assert "start again" in explain(store, 1, 60)
 
 
 def test_what_cannot_be_is_refused_at_once(few: Dataset, tmp_path: Path) -> None:
-    four = topology_named("ring", 4)
+    four = parse_topology("ring", 4)
     for curiosity, said in (
         (Curiosity(sums=(1, 4)), "sums of 4 do not apply"),
         (Curiosity(participant=4), "4 participate"),
@@ -414,7 +414,7 @@ def test_what_cannot_be_is_refused_at_once(few: Dataset, tmp_path: Path) -> None
         with pytest.raises(GradveilError, match=said):
             gossip(RING, few, tmp_path, four, curiosity=curiosity)
     with pytest.raises(GradveilError, match="has 5 participants, the plan has 4"):
-        gossip(RING, few, tmp_path, topology_named("ring", 5))
+        gossip(RING, few, tmp_path, parse_topology("ring", 5))
     with pytest.raises(GradveilError, match="waits 1 to 86400 s"):
         gossip(RING, few, tmp_path, four, patience=0)
     for rendezvous in ("here", ":1", "host:0", "host:70000", "host:x"):

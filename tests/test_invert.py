@@ -10,10 +10,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 import gradveil
-from gradveil import metrics
+from gradveil.attacks.inverting import invert, read_gradients
 from gradveil.client import FedAvg, share
 from gradveil.errors import GradveilError
-from gradveil.inverting import invert, read_gradients
+from gradveil.leakage import metrics
 from gradveil.models import build
 from gradveil.types import Batch, Dataset, to_unit
 
@@ -59,7 +59,7 @@ def test_a_saved_update_of_several_images(fashion: Dataset) -> None:
         model,
         client(model, batch),
         batch.labels.tolist(),
-        attack=gradveil.attack_named("fast", iterations=3),
+        attack=gradveil.parse_attack("fast", iterations=3),
         image_shape=SHAPE,
         client=client,
     )

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from gradveil import metrics
-from gradveil.attacks import Evidence, attack_named
+from gradveil.attacks import Evidence, parse_attack
 from gradveil.attacks.analytic import layer_inputs
-from gradveil.attacks.labels import read_labels, right_share
+from gradveil.attacks.labels import label_accuracy, read_labels
 from gradveil.client import Aggregate, Client, FedAvg, share
 from gradveil.errors import GradveilError
+from gradveil.leakage import metrics
 from gradveil.models import build
 from gradveil.types import Batch, Dataset, to_unit
 
@@ -40,7 +40,7 @@ def _recovered(name: str, client: Client, fashion: Dataset, batches: int) -> flo
     for start in range(0, 8 * batches, 8):
         evidence, batch = _evidence(model, fashion, list(range(start, start + 8)), client)
         assert start > 0 or len(batch.labels.unique()) < 8
-        shares.append(right_share(read_labels(evidence), batch.labels))
+        shares.append(label_accuracy(read_labels(evidence), batch.labels))
     return sum(shares) / len(shares)
 
 
@@ -57,9 +57,9 @@ def test_labels_behind_local_training_are_less_sure(name: str, fashion: Dataset)
 
 
 def test_right_share_counts_repetitions() -> None:
-    assert right_share(torch.tensor([1, 1, 2]), torch.tensor([2, 1, 1])) == 1
-    assert right_share(torch.tensor([1, 1, 1]), torch.tensor([1, 2, 3])) == pytest.approx(1 / 3)
-    assert right_share(torch.tensor([9]), torch.tensor([0])) == 0
+    assert label_accuracy(torch.tensor([1, 1, 2]), torch.tensor([2, 1, 1])) == 1
+    assert label_accuracy(torch.tensor([1, 1, 1]), torch.tensor([1, 2, 3])) == pytest.approx(1 / 3)
+    assert label_accuracy(torch.tensor([9]), torch.tensor([0])) == 0
 
 
 def test_labels_cannot_be_read_without_a_last_bias(fashion: Dataset) -> None:
@@ -72,7 +72,7 @@ def test_the_closed_form_reads_the_image(fashion: Dataset) -> None:
     model = _network("mlp-64")
     for index in range(10):
         evidence, batch = _evidence(model, fashion, [index])
-        found = attack_named("analytic")(evidence)
+        found = parse_attack("analytic")(evidence)
         assert float(metrics.psnr(found.images, batch.images)) >= 60
         assert found.ended == "matched"
 
@@ -99,7 +99,7 @@ def test_the_recursion_passes_layers_without_a_bias(fashion: Dataset, activation
 
 def test_the_closed_form_of_a_batch_shows_mixtures(fashion: Dataset) -> None:
     evidence, batch = _evidence(_network("mlp-64"), fashion, [0, 1])
-    found = attack_named("analytic")(evidence)
+    found = parse_attack("analytic")(evidence)
     assert found.images.shape == batch.images.shape
     # A neuron that only one image excites shows that image; the other is a mixture.
     assert float(metrics.psnr(found.images, batch.images).min()) < 60
@@ -107,7 +107,7 @@ def test_the_closed_form_of_a_batch_shows_mixtures(fashion: Dataset) -> None:
 
 def test_where_the_closed_form_does_not_apply(fashion: Dataset) -> None:
     with pytest.raises(GradveilError, match="no closed form: Conv2d"):
-        attack_named("analytic")(_evidence(_network("lenet"), fashion, [0])[0])
+        parse_attack("analytic")(_evidence(_network("lenet"), fashion, [0])[0])
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False))
     with pytest.raises(GradveilError, match=r"no closed form: .*bias"):
         layer_inputs(model, share(model, Batch(to_unit(fashion.test.images[:1]), fashion.test.labels[:1])))

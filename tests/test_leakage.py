@@ -10,15 +10,15 @@ import torch
 from PIL import Image
 from torch import nn
 
-from gradveil.animation import animated
 from gradveil.defenses import Defense
 from gradveil.errors import GradveilError
-from gradveil.leakage import measure
-from gradveil.metrics import mse
+from gradveil.io.animation import to_gif
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.metrics import mse
+from gradveil.leakage.results import assignment
+from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.shares import split
 from gradveil.models import build, untrained
-from gradveil.results import assignment
-from gradveil.scenario import Scenario
-from gradveil.shares import split
 from gradveil.training.early import train_steps
 from gradveil.types import Dataset, to_unit
 
@@ -75,7 +75,7 @@ def test_whatever_is_attacked(
 
 def test_figures_are_those_of_the_pictures(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> None:
     (record,) = measure(SCENARIO, small_net, fashion.test, [3], tmp_path)
-    from gradveil.pictures import from_png
+    from gradveil.io.pictures import from_png
 
     rebuilt = to_unit(torch.from_numpy(np.array(from_png(record.pictures["reconstruction"]))).view(1, 1, 28, 28))
     assert float(mse(rebuilt, to_unit(fashion.test.images[3:4]))) == pytest.approx(record.mse_original, rel=0.02)
@@ -141,7 +141,7 @@ def test_the_first_steps_of_a_training(fashion: Dataset) -> None:
 
 def test_an_animation_rests_on_its_last_frame() -> None:
     frames = torch.randint(0, 256, (3, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    picture = Image.open(io.BytesIO(animated(frames)))
+    picture = Image.open(io.BytesIO(to_gif(frames)))
     assert (picture.width, picture.height, picture.n_frames) == (112, 112, 3)  # type: ignore[attr-defined]
     picture.seek(2)
     assert picture.info["duration"] > 1000

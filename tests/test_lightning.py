@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset
 
 from gradveil.client import Client
-from gradveil.defenses import Defense, defense_named
+from gradveil.defenses import Defense, parse_defense
 from gradveil.defenses.precode import bottlenecks
 from gradveil.errors import GradveilError
 from gradveil.lightning import DefendedData, DefenseCallback
@@ -62,14 +62,14 @@ def by_hand(
 @pytest.mark.parametrize("defense", ["none", "prune:0.9", "gaussian:1e-2", "clip:0.1 | laplacian:1e-3"])
 def test_the_callback_is_the_loop_by_hand(data: Data, defense: str) -> None:
     module, _ = fitted(data, DefenseCallback(defense, seed=3))
-    assert same(module, by_hand(data, defense_named(defense), seed=3))
+    assert same(module, by_hand(data, parse_defense(defense), seed=3))
     plain, _ = fitted(data)
     assert same(module, plain) == (defense == "none")
 
 
 def test_accumulated_gradients_are_defended_once_per_step(data: Data) -> None:
     module, _ = fitted(data, DefenseCallback("prune:0.9 | gaussian:1e-3"), accumulate_grad_batches=2)
-    assert same(module, by_hand(data, defense_named("prune:0.9 | gaussian:1e-3"), accumulate=2))
+    assert same(module, by_hand(data, parse_defense("prune:0.9 | gaussian:1e-3"), accumulate=2))
 
 
 class Turns(Small):
@@ -105,8 +105,8 @@ def test_precode_comes_with_its_cost(data: Data) -> None:
     module, trainer = fitted(data, DefenseCallback(defense, seed=2))
     assert list(bottlenecks(module)) == ["head.precode"]
     network = Small()
-    network.head = defense_named(defense).network(nn.ModuleDict({"head": network.head}), seed=2).head  # type: ignore[assignment]
-    assert same(module, by_hand(data, defense_named(defense), seed=2, network=network))
+    network.head = parse_defense(defense).network(nn.ModuleDict({"head": network.head}), seed=2).head  # type: ignore[assignment]
+    assert same(module, by_hand(data, parse_defense(defense), seed=2, network=network))
     # A validation draws the same whatever was drawn before, and the network is defended once.
     outputs = module.outputs
     trainer.validate(module, datamodule=data, verbose=False)
@@ -178,7 +178,7 @@ def test_two_policies_in_a_chain_are_applied_one_after_the_other(data: Data) -> 
     defended = DefendedData(data, "3-1-7 | 43-18-18", seed=5)
     defended.setup("fit")
     images = torch.cat([batch[0] for batch in defended.train_dataloader()])
-    expected = defense_named("3-1-7 | 43-18-18").images(data.dataset.tensors[0], seed=5, indices=torch.arange(COUNT))
+    expected = parse_defense("3-1-7 | 43-18-18").images(data.dataset.tensors[0], seed=5, indices=torch.arange(COUNT))
     assert torch.equal(images, expected)
 
 

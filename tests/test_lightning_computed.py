@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from gradveil.client import gradient
-from gradveil.defenses import Defense, DpSgd, Soteria, defense_named
+from gradveil.defenses import Defense, DpSgd, Soteria, parse_defense
 from gradveil.errors import GradveilError
 from gradveil.lightning import DefendedData, DefenseCallback
 from gradveil.randomness import derive_seed
@@ -72,7 +72,7 @@ def test_dp_sgd_is_the_loop_by_hand(data: Data, defense: str, workers: int) -> N
     batches = drawn(data, SIZE, seed=5, epochs=2)
     assert [len(seen) for seen in module.seen] == [len(batch.labels) for batch in batches]
     assert len({len(seen) for seen in module.seen}) > 2
-    expected = by_hand(Small(), batches, defense_named(defense).sampled(SIZE), seed=3)
+    expected = by_hand(Small(), batches, parse_defense(defense).with_expected_batch(SIZE), seed=3)
     assert same(module, expected)
     assert (callback.epsilon(trainer) is None) == defense.startswith("train-only")
 
@@ -82,7 +82,7 @@ def test_an_empty_batch_is_noise(fashion: Dataset) -> None:
     module, _ = fitted(DefendedData(data, "dp-sgd"), DefenseCallback("dp-sgd"), epochs=3)
     batches = drawn(data, 1, seed=0, epochs=3)
     assert 0 in [len(batch.labels) for batch in batches]
-    assert same(module, by_hand(Small(), batches, DpSgd().sampled(1)))
+    assert same(module, by_hand(Small(), batches, DpSgd().with_expected_batch(1)))
 
 
 def test_epsilon_is_opacus_own_and_is_logged(data: Data) -> None:
@@ -125,9 +125,9 @@ def test_batch_norm_is_refused_or_replaced(data: Data) -> None:
     defense = "dp-sgd:batch_norm=group"
     module, _ = fitted(DefendedData(data, defense), DefenseCallback(defense), module=Normed())
     grouped = Normed()
-    grouped.body = defense_named(defense).network(grouped.body, seed=0)  # type: ignore[assignment]
+    grouped.body = parse_defense(defense).network(grouped.body, seed=0)  # type: ignore[assignment]
     assert isinstance(module.body[1], nn.GroupNorm)
-    expected = by_hand(grouped, drawn(data, SIZE, seed=0, epochs=2), defense_named(defense).sampled(SIZE))
+    expected = by_hand(grouped, drawn(data, SIZE, seed=0, epochs=2), parse_defense(defense).with_expected_batch(SIZE))
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(module.state_dict()[name], value)
 
@@ -153,7 +153,7 @@ class InOne(Small):
 def test_soteria_is_the_loop_by_hand(data: Data, kind: type[Small], rest: str) -> None:
     module, _ = fitted(data, DefenseCallback(f"soteria:0.4 | {rest}", seed=2), module=kind())
     batches = in_order(data, SIZE, epochs=2)
-    expected = by_hand(kind(), batches, defense_named(rest), seed=2, mask=Soteria(0.4))
+    expected = by_hand(kind(), batches, parse_defense(rest), seed=2, mask=Soteria(0.4))
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(module.state_dict()[name], value)
     # Another mask would be seen.
@@ -164,7 +164,7 @@ def test_soteria_is_the_loop_by_hand(data: Data, kind: type[Small], rest: str) -
 def test_accumulated_batches_have_one_mask(data: Data) -> None:
     module, _ = fitted(data, DefenseCallback("soteria:0.4"), accumulate_grad_batches=2)
     batches = in_order(data, 2 * SIZE, epochs=2)
-    expected = by_hand(Small(), batches, defense_named("none"), mask=Soteria(0.4))
+    expected = by_hand(Small(), batches, parse_defense("none"), mask=Soteria(0.4))
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(module.state_dict()[name], value)
 

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from gradveil import metrics
+from gradveil.leakage import metrics
 from gradveil.types import Dataset, to_unit
 
 

@@ -7,8 +7,9 @@ from torch import nn
 
 from gradveil.errors import GradveilError
 from gradveil.models import MODELS, build, parameter_count
-from gradveil.models.anatomy import anatomy, unchanging
-from gradveil.models.weights import ModelCard, load_model, load_state, read_card, save_weights
+from gradveil.models.structure import caching_structure, structure_of
+from gradveil.models.weights import ModelCard, load_state, read_card, save_weights
+from gradveil.training.networks import load_model
 
 
 @pytest.mark.parametrize(
@@ -129,15 +130,15 @@ def test_a_card_cannot_make_us_run_code(tmp_path: Path) -> None:
 
 def test_a_network_is_looked_through_once_where_it_does_not_change() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    with unchanging(model):
-        first = anatomy(model)
-        with unchanging(model):
-            assert anatomy(model) is first
-        assert anatomy(model) is first
+    with caching_structure(model):
+        first = structure_of(model)
+        with caching_structure(model):
+            assert structure_of(model) is first
+        assert structure_of(model) is first
         assert first.of_kind(nn.Linear) == (model[0],)
-        assert anatomy(model[0]) is not first
+        assert structure_of(model[0]) is not first
     model.append(nn.Linear(3, 1))
-    now = anatomy(model)
+    now = structure_of(model)
     assert now is not first
     assert list(now.parameters) == [name for name, _ in model.named_parameters()]
     assert list(now.buffers) == [name for name, _ in model.named_buffers()]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradveil.errors import GradveilError
-from gradveil.parallel import hired, run_jobs
+from gradveil.parallel import run_jobs, starting_workers
 
 
 def process_and_threads(job: int) -> tuple[int, int, int]:
@@ -13,7 +13,7 @@ def process_and_threads(job: int) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("backend", ["loky", "multiprocessing"])
 def test_the_same_workers_do_all_jobs_on_one_thread_each(backend: str) -> None:
-    with hired(2, backend) as run:
+    with starting_workers(2, backend) as run:
         done = [result for _ in range(3) for result in run(process_and_threads, range(12))]
     assert sorted(job for job, _, _ in done) == sorted([*range(12)] * 3)
     workers = {process for _, process, _ in done}

@@ -8,14 +8,14 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
-from gradveil import metrics
-from gradveil.attacks import Evidence, Inversion, attack_named
-from gradveil.client import share, trainable
+from gradveil.attacks import Evidence, Inversion, parse_attack
+from gradveil.client import share, trainable_parameters
 from gradveil.defenses import Precode
-from gradveil.defenses.precode import Bottleneck, bottlenecks
+from gradveil.defenses.precode import VariationalBottleneck, bottlenecks
 from gradveil.errors import GradveilError
+from gradveil.leakage import metrics
 from gradveil.models import build
-from gradveil.models.stochastic import drawing, penalties, stochastic, tape
+from gradveil.models.stochastic import drawing, penalties, replay, stochastic
 from gradveil.randomness import generator
 from gradveil.types import Batch, Dataset, to_unit
 
@@ -27,9 +27,9 @@ def batch_of(fashion: Dataset, images: int) -> Batch:
 
 
 def test_by_hand() -> None:
-    bottleneck = Bottleneck(nn.Conv2d(3, 5, 1), 2, 0.3, seed=0)
+    bottleneck = VariationalBottleneck(nn.Conv2d(3, 5, 1), 2, 0.3, seed=0)
     x, eps = torch.randn(4, 3, 6, 7, generator=generator(1)), torch.randn(4, 2, 6, 7, generator=generator(2))
-    with drawing(bottleneck, tape(eps.flatten())), penalties(bottleneck) as costs:
+    with drawing(bottleneck, replay(eps.flatten())), penalties(bottleneck) as costs:
         found = bottleneck(x)
     statistics = F.conv2d(x, bottleneck.encoder.weight, padding=1)
     mu, sigma = statistics[:, :2], F.softplus(statistics[:, 2:])
@@ -46,7 +46,7 @@ def test_by_hand() -> None:
 def test_every_kind_of_feature_map_keeps_its_shape(
     layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, shape: tuple[int, ...]
 ) -> None:
-    bottleneck = Bottleneck(layer, 2, 1.0, seed=0)
+    bottleneck = VariationalBottleneck(layer, 2, 1.0, seed=0)
     assert bottleneck(torch.zeros(shape)).shape == shape
     assert (
         bottleneck.sample.moments(bottleneck.encoder(torch.zeros(shape)))[0].numel()
@@ -69,7 +69,7 @@ def test_it_stands_before_any_layer_of_a_network(fashion: Dataset, name: str, at
     defended = Precode(k=3, at=at).network(model, seed=1)
     assert set(bottlenecks(defended)) == {f"{layer}.precode" for layer in at}
     gradients = share(defended, batch_of(fashion, 2))
-    assert set(gradients) == set(trainable(defended)[0])
+    assert set(gradients) == set(trainable_parameters(defended)[0])
     assert all(bool(value.any()) for value in gradients.values())
     assert defended(batch_of(fashion, 2).images).shape == (2, 10)
 
@@ -96,7 +96,7 @@ def test_who_searches_for_the_sample_gets_through_deep_convolutions(fashion: Dat
     lenet = build("lenet", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
     defended = defense.network(lenet, seed=0)
     evidence = Evidence(defended, share(defended, batch), SHAPE, 1, batch.labels)
-    plain = attack_named("idlg", iterations=40, restarts=1)
+    plain = parse_attack("idlg", iterations=40, restarts=1)
     answer = defense.answered(plain, evidence)
     assert isinstance(plain, Inversion)
     assert answer == replace(plain, draws="searched")

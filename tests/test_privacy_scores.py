@@ -14,7 +14,7 @@ from gradveil.errors import GradveilError
 from gradveil.progress import silent
 from gradveil.scores import SCORES, PrivacyScore, Scorer
 from gradveil.scores.decibels import Contrast, smoothness
-from gradveil.scores.privacy import Area, Nearness, Smooth, published
+from gradveil.scores.privacy import Area, Nearness, Smooth, published_definition
 from gradveil.scores.similarity import Products, Similarity
 from gradveil.transforms import Policy
 from gradveil.types import Batch, Dataset, to_unit
@@ -22,12 +22,12 @@ from gradveil.types import Batch, Dataset, to_unit
 QUICKLY = [
     (name, quick)
     for name, score in SCORES.items()
-    for quick in (False, True)[: 1 + bool(score(published("paper")).quick)]
+    for quick in (False, True)[: 1 + bool(score(published_definition("paper")).quick)]
 ]
 
 
 def made(name: str, quick: bool = False) -> PrivacyScore:
-    score = SCORES[name](published("paper", 3))
+    score = SCORES[name](published_definition("paper", 3))
     return score.quick or score if quick else score
 
 
@@ -163,7 +163,7 @@ def test_smoothness_against_a_plain_loop_and_known_images() -> None:
 
 
 def test_nearness_is_what_the_area_lacks_in_decibels(small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]) -> None:
-    network, whole = Similarity(small_net), Area(published("paper", 3))
+    network, whole = Similarity(small_net), Area(published_definition("paper", 3))
     areas = whole(network, *some)
     expected = [-10 * math.log10(1 - value) for value in areas.tolist()]
     assert Nearness(whole)(network, *some).tolist() == pytest.approx(expected, abs=1e-3)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradveil.search.race import alike, front, interval, still_racing
+from gradveil.search.race import front, interval, survivors, tied_with
 from gradveil.transforms import Policy
 
 
@@ -22,7 +22,7 @@ def _field(policies: int, images: int, seed: int, spread: float = 0.1) -> tuple[
 
 def test_the_best_places_always_stay() -> None:
     values, _ = _field(60, 8, seed=0)
-    left = still_racing(values, 10, 0.95)
+    left = survivors(values, 10, 0.95)
     by_mean = sorted(values, key=lambda name: np.mean(values[name]))
     assert left[:10] == by_mean[:10]
     assert 10 <= len(left) < 60
@@ -31,7 +31,7 @@ def test_the_best_places_always_stay() -> None:
 
 def test_more_confidence_drops_fewer() -> None:
     values, _ = _field(60, 8, seed=1)
-    sizes = [len(still_racing(values, 5, confidence)) for confidence in (0.6, 0.9, 0.99, 0.9999)]
+    sizes = [len(survivors(values, 5, confidence)) for confidence in (0.6, 0.9, 0.99, 0.9999)]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
 
@@ -39,7 +39,7 @@ def test_more_confidence_drops_fewer() -> None:
 def test_hard_images_do_not_matter_because_all_see_them() -> None:
     values, _ = _field(40, 8, seed=2)
     shifted = {name: [v + 7 * i for i, v in enumerate(row)] for name, row in values.items()}
-    assert still_racing(values, 5, 0.95) == still_racing(shifted, 5, 0.95)
+    assert survivors(values, 5, 0.95) == survivors(shifted, 5, 0.95)
 
 
 def test_who_belongs_to_the_best_is_rarely_dropped() -> None:
@@ -48,20 +48,20 @@ def test_who_belongs_to_the_best_is_rarely_dropped() -> None:
     for seed in range(200):
         values, truth = _field(100, 16, seed)
         best = {f"p{number:03}" for number in np.argsort(truth)[:10]}
-        lost.append(len(best - set(still_racing(values, 10, 0.95))) / 10)
+        lost.append(len(best - set(survivors(values, 10, 0.95))) / 10)
     # The last of the best is judged by its luck too, so a few more than 5% of the worst of the ten can go.
     assert np.mean(lost) < 0.06
 
 
 def test_a_single_image_drops_nobody_and_few_policies_all_stay() -> None:
-    assert len(still_racing({"a": [1.0], "b": [2.0], "c": [3.0]}, 1, 0.95)) == 3
-    assert still_racing({"b": [2.0, 2.0], "a": [1.0, 1.0]}, 3, 0.95) == ["a", "b"]
+    assert len(survivors({"a": [1.0], "b": [2.0], "c": [3.0]}, 1, 0.95)) == 3
+    assert survivors({"b": [2.0, 2.0], "a": [1.0, 1.0]}, 3, 0.95) == ["a", "b"]
 
 
 def test_equal_values_stay_together() -> None:
     same = {name: [0.3, 0.5, 0.4] for name in "abcd"}
-    assert still_racing(same, 2, 0.95) == list("abcd")
-    assert alike(same, 0.95)["a"] == ("b", "c", "d")
+    assert survivors(same, 2, 0.95) == list("abcd")
+    assert tied_with(same, 0.95)["a"] == ("b", "c", "d")
 
 
 def test_interval_is_students() -> None:
@@ -77,7 +77,7 @@ def test_alike_is_a_paired_test() -> None:
     a = chance.normal(0, 1, 30)
     b, c = (a + shift + chance.normal(0, 0.05, 30) for shift in (0.1, 0))
     values = {"a": a.tolist(), "b": b.tolist(), "c": c.tolist()}
-    found = alike(values, 0.95)
+    found = tied_with(values, 0.95)
     for x, y in permutations(values, 2):
         assert (y in found[x]) == (stats.ttest_rel(values[x], values[y]).pvalue >= 0.05)
     assert found["b"] == ()  # unpaired, a spread of 1 would hide a difference of 0.1

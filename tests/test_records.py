@@ -8,12 +8,12 @@ import pytest
 from torch import nn
 
 from gradveil.errors import GradveilError
-from gradveil.leakage import measure
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.store import read_records
 from gradveil.models import build
 from gradveil.progress import Advance
-from gradveil.records import Record
-from gradveil.scenario import Scenario
-from gradveil.store import read_records
 from gradveil.types import Dataset
 
 SCENARIO = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "3-1-7", "adam+cosine", 3, 0)

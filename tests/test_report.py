@@ -19,13 +19,14 @@ from gradveil.audit import spread_of
 from gradveil.audit.claim import claim
 from gradveil.audit.plan import AuditPlan
 from gradveil.errors import GradveilError
-from gradveil.leakage import measure
-from gradveil.pictures import from_png
-from gradveil.records import Record
+from gradveil.io.pictures import from_png
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import Scenario
 from gradveil.report import (
     RunNotes,
     Study,
-    grouped,
+    group_records,
     read_run,
     write_comparison,
     write_csv,
@@ -34,14 +35,13 @@ from gradveil.report import (
     write_markdown,
     write_report,
 )
-from gradveil.report.comparison import compared
-from gradveil.report.coverage import missing
+from gradveil.report.comparison import compare_runs
+from gradveil.report.coverage import missing_parts
 from gradveil.report.grid import GAP, LABEL, TILE
 from gradveil.report.run import Named
 from gradveil.report.study import accuracy_interval
 from gradveil.report.traces import traces
 from gradveil.report.wall import MOST_TILES, tiles
-from gradveil.scenario import Scenario
 from gradveil.types import Dataset
 
 BARE = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
@@ -149,7 +149,7 @@ def test_a_chain_that_begins_with_random_policies_is_no_control(fashion: Dataset
     controls = {verdict.defense: verdict.control for verdict in study.verdicts}
     assert {name for name, control in controls.items() if control is None} == {"none", "random", "random:draw=1"}
     assert {control.references for control in controls.values() if control is not None} == {2}
-    assert [pair.defense for pair in compared(study, study)] == ordered
+    assert [pair.defense for pair in compare_runs(study, study)] == ordered
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_a_rerun_with_other_settings_that_was_killed_shows_what_it_lacks(own: Pa
     first = begun.scenario(begun.cells[0])
     write_records(own, [made_record(first, fashion.test, index, 0.5) for index in range(4)])
     claim(begun, own)
-    lines = missing(read_run(own))
+    lines = missing_parts(read_run(own))
     assert lines[0] == "fast, iterations 200, plain attacker, no defense, untrained: 4 of 9 images"
     assert lines[1:] == [
         f"fast, iterations 200, {attacker} attacker, {defense}, untrained: 0 of 9 images"
@@ -283,14 +283,16 @@ def test_of_a_plan_that_was_given_up_only_what_was_begun_is_missing(own: Path) -
     given_up = replace(SMALL, defenses=("prune:0.9",), stages=("5",), trainings=9)
     claim(given_up, own)
     claim(SMALL, own)
-    assert missing(read_run(own)) == [f"accuracy with {name}: 2 of 9 trainings" for name in ("no defense", "random")]
+    assert missing_parts(read_run(own)) == [
+        f"accuracy with {name}: 2 of 9 trainings" for name in ("no defense", "random")
+    ]
     text = " ".join(Tags(write_report(own).read_text()).text.split())
     assert "earlier plan defenses: none, random, prune:0.9; stages: 5; trainings: 9" in text
     record = next((own / "records").iterdir())
     of = Record.from_json(record.read_text()).scenario
     record.unlink()
     claim(given_up, own)
-    assert f"{of.attack_in_words}, {of.attacker} attacker" in "".join(missing(read_run(own)))
+    assert f"{of.attack_in_words}, {of.attacker} attacker" in "".join(missing_parts(read_run(own)))
 
 
 def png_head(width: int, height: int) -> str:
@@ -381,7 +383,7 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
         stranger = {"original": record.pictures["reconstruction"]} if record.index == 5 else {}
         better = record.psnr_transformed + shift[record.index]
         path.write_text(replace(record, psnr_transformed=better, pictures=record.pictures | stranger).to_json())
-    pairs = {(pair.stage, pair.defense): pair for pair in compared(Study(read_run(audit)), Study(read_run(other)))}
+    pairs = {(pair.stage, pair.defense): pair for pair in compare_runs(Study(read_run(audit)), Study(read_run(other)))}
     bare = pairs["untrained", "none"]
     assert bare.difference is not None
     expected = spread_of([shift[index] for index in range(5)])
@@ -408,7 +410,7 @@ def test_images_are_compared_with_the_originals_of_their_own_stage(fashion: Data
                 cropped = made_record(BARE, fashion.test, moved, 0.5).pictures["original"]
                 write_records(tmp_path / name, [replace(record, pictures=record.pictures | {"original": cropped})])
     studies = (Study(read_run(tmp_path / name)) for name in ("first", "second"))
-    same, other = compared(*studies)
+    same, other = compare_runs(*studies)
     assert (same.stage, same.difference and same.difference.n) == (rounds[0], 3)
     assert (other.stage, other.words) == (rounds[1], "no image in common")
 
@@ -446,7 +448,7 @@ def test_a_wall_too_large_shows_the_worst_of_every_cell(fashion: Dataset, audit:
 
 
 def test_columns_for_pictures_begin_without_a_defense(fashion: Dataset) -> None:
-    (group,) = grouped([made_record(of, fashion.test, 0, 0.5) for of in (DEFENDED, BARE)])
+    (group,) = group_records([made_record(of, fashion.test, 0, 0.5) for of in (DEFENDED, BARE)])
     assert list(group.columns) == ["none", DEFENDED.defense]
     assert group.indices == [0]
 
@@ -454,7 +456,7 @@ def test_columns_for_pictures_begin_without_a_defense(fashion: Dataset) -> None:
 def test_pictures_show_what_their_gain_is_of(fashion: Dataset, tmp_path: Path) -> None:
     knowing = replace(DEFENDED, attacker="adaptive")
     records = [made_record(of, fashion.test, 0, 0.5) for of in (BARE, DEFENDED, knowing)]
-    (group,) = grouped(records)
+    (group,) = group_records(records)
     with Image.open(write_grid(group, tmp_path / "grid.png")) as sheet:
         tiles_of = [
             sheet.crop((left, LABEL, left + TILE, LABEL + TILE)) for left in range(GAP, sheet.width, TILE + GAP)

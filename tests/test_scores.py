@@ -6,8 +6,8 @@ from torch import nn
 
 from gradveil.errors import GradveilError
 from gradveil.scores import KEPT_FOR_ATTACKS, Estimate, Scorer
-from gradveil.scores.definitions import DEFINITIONS, Definition, riemann, shortened, trapezoid
-from gradveil.scores.privacy import published
+from gradveil.scores.definitions import DEFINITIONS, Definition, riemann, shorten, trapezoid
+from gradveil.scores.privacy import published_definition
 from gradveil.scores.reference import accuracy, grad_sim, privacy
 from gradveil.transforms import Policy
 from gradveil.types import Dataset, to_unit
@@ -36,7 +36,7 @@ def test_published_definitions() -> None:
 @pytest.mark.parametrize("definition", DEFINITIONS.values(), ids=DEFINITIONS)
 @pytest.mark.parametrize(("points", "end"), [(1, False), (3, False), (5, False), (2, True), (5, True), (19, True)])
 def test_a_shortened_sum_is_exact_for_polynomials(definition: Definition, points: int, end: bool) -> None:
-    short = shortened(definition, points, end=end)
+    short = shorten(definition, points, end=end)
     assert len(short.points) == points
     assert (short.points[-1] == 1) == end
     assert all(weight > 0 for weight in short.weights)
@@ -54,7 +54,7 @@ def test_a_shortened_sum_is_exact_for_polynomials(definition: Definition, points
 def test_a_sum_cannot_be_shortened_to_nothing_or_to_more() -> None:
     for points in (0, 1, 20, 50):
         with pytest.raises(GradveilError, match="can shorten"):
-            shortened(DEFINITIONS["paper"], points, end=True)
+            shorten(DEFINITIONS["paper"], points, end=True)
 
 
 @pytest.mark.parametrize("definition", ["paper", "code"])
@@ -73,7 +73,7 @@ def test_fast_scores_equal_the_reference_at_equal_points(
     scorer = Scorer(small_net, small_net, fashion.test, images=5, definition=definition, points=points)
     policy = Policy.parse("21-13-3")
     images = to_unit(policy(fashion.test.images[scorer.order], seed=0, indices=scorer.order))
-    how = published(definition, points)
+    how = published_definition(definition, points)
     labels = fashion.test.labels[scorer.order]
     expected = privacy(small_net, images, labels, scorer.order.tolist(), definition=how)
     found = scorer.privacy(policy)

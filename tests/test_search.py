@@ -20,14 +20,15 @@ from torch import nn
 from gradveil.errors import GradveilError
 from gradveil.scores import Scorer
 from gradveil.scores.reference import algorithm_1
-from gradveil.search import Plan, SearchResult, disjoint_hybrid, random_policies, search
+from gradveil.search import SearchPlan, SearchResult, disjoint_hybrid, search
 from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.search.ledger import STUDY, Entry, Ledger
 from gradveil.search.ranking import rank, single_operations
 from gradveil.transforms import Policy
+from gradveil.transforms.sampling import random_policies
 from gradveil.types import Dataset, ImageSet
 
-PLAN = Plan(policies=14, keep=3, redundancy=1e6, first_look=2, fresh=4, gradients=2000)
+PLAN = SearchPlan(policies=14, keep=3, redundancy=1e6, first_look=2, fresh=4, gradients=2000)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_policies_are_drawn_uniformly_and_never_twice() -> None:
 
 
 def test_asking_for_more_policies_than_there_are_gives_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradveil.search.sampling.LONGEST", 1)
+    monkeypatch.setattr("gradveil.transforms.sampling.LONGEST", 1)
     assert len(random_policies(0, 1000, channels=3)) == 27
 
 
@@ -163,15 +164,15 @@ def test_unknown_names_are_said(scorer: Scorer, tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match="loky would do"):
         search(scorer, tmp_path / "s.sqlite3", PLAN, backend="threading")
     with pytest.raises(GradveilError, match="finite"):
-        Plan(redundancy=float("inf"))
+        SearchPlan(redundancy=float("inf"))
     with pytest.raises(GradveilError, match="not a readable study"):
         search(scorer, Path("/dev/null/x/s.sqlite3"), PLAN)
     with pytest.raises(GradveilError, match="sampler"):
-        Plan(sampler="dice")
+        SearchPlan(sampler="dice")
     with pytest.raises(GradveilError, match="confidence"):
-        Plan(confidence=95)
+        SearchPlan(confidence=95)
     with pytest.raises(GradveilError, match="keep 1 to 5"):
-        Plan(policies=5, keep=6)
+        SearchPlan(policies=5, keep=6)
 
 
 def test_an_interrupted_search_goes_on_without_scoring_again(
@@ -213,11 +214,11 @@ def test_a_larger_search_goes_on_from_a_smaller_one(
 
 
 def _counting(looked: list[object]) -> object:
-    from gradveil.search.accuracy_filter import measured
+    from gradveil.search.accuracy_filter import measure_batch
 
     def counted(scorer: Scorer, policy: Policy, batch: int) -> Entry:
         looked.append((policy, batch))
-        return measured(scorer, policy, batch)
+        return measure_batch(scorer, policy, batch)
 
     return counted
 
@@ -358,21 +359,21 @@ def test_guided_samplers(scorer: Scorer, tmp_path: Path, sampler: str) -> None:
 
 def test_tpe_learns() -> None:
     """With a score that a single operation decides, later proposals hold it more often than random ones would."""
-    from gradveil.search.sampling import sampler_named
+    from gradveil.search.sampling import make_sampler
 
-    sampler = sampler_named("tpe", 0, 3)
+    sampler = make_sampler("tpe", 0, 3)
     shares = []
     for _ in range(8):
         drawn = sampler.propose(20)
         inverted = ["invert" in policy.names() for policy in drawn]
         shares.append(np.mean(inverted))
-        sampler.hear({policy: (0.0 if hit else 1.0, 0.0) for policy, hit in zip(drawn, inverted, strict=True)})
+        sampler.tell({policy: (0.0 if hit else 1.0, 0.0) for policy, hit in zip(drawn, inverted, strict=True)})
     usual = np.mean(["invert" in policy.names() for policy in random_policies(0, 500, channels=3)])
     assert np.mean(shares[1:]) > 1.5 * usual
 
 
 def test_another_search_in_the_same_place_is_refused(scorer: Scorer, tmp_path: Path) -> None:
-    small = Plan(policies=1, keep=1, redundancy=1e6, first_look=1)
+    small = SearchPlan(policies=1, keep=1, redundancy=1e6, first_look=1)
     search(scorer, tmp_path / "s.sqlite3", small)
     with pytest.raises(GradveilError, match="other settings"):
         search(replace(scorer, seed=5), tmp_path / "s.sqlite3", small)
@@ -399,12 +400,12 @@ def test_a_storage_that_fails_in_mid_search_is_one_line(
 
 def test_a_filter_nobody_passes_is_said(scorer: Scorer, tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match="none of 20 policies qualifies: a larger redundancy"):
-        search(scorer, tmp_path / "s.sqlite3", Plan(policies=2, keep=1, redundancy=1e-9))
+        search(scorer, tmp_path / "s.sqlite3", SearchPlan(policies=2, keep=1, redundancy=1e-9))
 
 
 def test_fewer_qualified_than_asked_for_goes_on_sampling(scorer: Scorer, tmp_path: Path) -> None:
     filtered = AccuracyFilter.of(scorer, 0.97)
-    found = search(scorer, tmp_path / "s.sqlite3", Plan(policies=4, keep=3, redundancy=0.97, first_look=1))
+    found = search(scorer, tmp_path / "s.sqlite3", SearchPlan(policies=4, keep=3, redundancy=0.97, first_look=1))
     assert len(found.seen) > 4
     assert len(found.best) <= 3
     passing = {
@@ -548,7 +549,7 @@ def test_policies_of_an_earlier_search_do_not_stay(whole: SearchResult, tmp_path
 
 
 def test_searches_with_one_and_two_objectives_live_side_by_side(scorer: Scorer, tmp_path: Path) -> None:
-    plan = Plan(policies=2, keep=1, redundancy=1e6, first_look=1, fresh=1)
+    plan = SearchPlan(policies=2, keep=1, redundancy=1e6, first_look=1, fresh=1)
     search(scorer, tmp_path / "s.sqlite3", plan)
     search(scorer, tmp_path / "s.sqlite3", replace(plan, sampler="nsga2"))
     search(scorer, tmp_path / "s.sqlite3", plan)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gradveil.attacks import ClosedForm, Evidence, Inversion, attack_named
+from gradveil.attacks import ClosedForm, Evidence, Inversion, parse_attack
 from gradveil.attacks.objectives import Layers
 from gradveil.client import Aggregate, Client, FedAvg, share
 from gradveil.defenses import Precode, Soteria, soteria
@@ -117,12 +117,12 @@ def test_the_mask_disturbs_no_draws_and_no_model(fashion: Dataset) -> None:
 def test_the_answer_leaves_the_defended_weight_out(fashion: Dataset, small_net: nn.Module) -> None:
     batch, defense = batch_of(fashion, 1), Soteria()
     evidence = Evidence(small_net, defense.shared(share, small_net, batch, seed=0), SHAPE, 1, batch.labels)
-    answer = defense.answered(attack_named("fast", iterations=1), evidence)
+    answer = defense.answered(parse_attack("fast", iterations=1), evidence)
     assert isinstance(answer, Inversion)
     assert answer.weighings == (Layers((("net.classify.weight", 0.0),)),)
     assert isinstance(defense.answered(ClosedForm(), evidence), ClosedForm)
     # Where nothing else is shared there is nothing else to compare.
     lone = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False)).eval()
     alone = Evidence(lone, defense.shared(share, lone, batch, seed=0), SHAPE, 1, batch.labels)
-    attack = attack_named("fast", iterations=1)
+    attack = parse_attack("fast", iterations=1)
     assert defense.answered(attack, alone) is attack

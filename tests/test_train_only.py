@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from gradveil.attacks import Evidence, attack_named
+from gradveil.attacks import Evidence, parse_attack
 from gradveil.attacks.draws import SimulatePolicy
 from gradveil.client import share
-from gradveil.defenses import Augment, Chain, DpSgd, GaussianNoise, Precode, Prune, Random, TrainOnly, defense_named
+from gradveil.defenses import Augment, Chain, DpSgd, GaussianNoise, Precode, Prune, Random, TrainOnly, parse_defense
 from gradveil.errors import GradveilError
-from gradveil.search import random_policies
 from gradveil.transforms import LIBRARY, Policy
+from gradveil.transforms.sampling import random_policies
 from gradveil.types import Batch, Dataset, Gradients, to_unit
 
 
@@ -24,16 +24,16 @@ def same(one: Gradients, other: Gradients) -> bool:
 
 @pytest.mark.parametrize("inner", ["prune:0.7", "gaussian:0.01", "clip:0.001", "soteria", "dp-sgd:batch_norm=group"])
 def test_training_sees_the_defense_and_the_attack_does_not(fashion: Dataset, small_net: nn.Module, inner: str) -> None:
-    batch, defense = batch_of(fashion, 2), defense_named(f"train-only:{inner}")
+    batch, defense = batch_of(fashion, 2), parse_defense(f"train-only:{inner}")
     network = defense.network(small_net, seed=3)
     trained = defense.shared(share, network, batch, seed=3)
-    assert same(trained, defense_named(inner).shared(share, network, batch, seed=3))
+    assert same(trained, parse_defense(inner).shared(share, network, batch, seed=3))
     attacked = defense.as_attacked().shared(share, network, batch, seed=3)
     assert same(attacked, share(network, batch))
     assert not same(attacked, trained)
     # Whoever knows the defense knows that there is none to answer.
     evidence = Evidence(network, attacked, (1, 28, 28), 2, batch.labels)
-    attack = attack_named("fast", iterations=1)
+    attack = parse_attack("fast", iterations=1)
     known = defense.against("adaptive", seed=3, indices=torch.arange(2))
     assert known.answered(attack, evidence) is attack
     assert defense.answered(attack, evidence) is attack
@@ -42,7 +42,7 @@ def test_training_sees_the_defense_and_the_attack_does_not(fashion: Dataset, sma
 
 def test_images_and_network_stay_defended_and_answered(fashion: Dataset, small_net: nn.Module) -> None:
     images, indices = fashion.test.images[:4], torch.arange(4)
-    policy = defense_named("train-only:3-1-7")
+    policy = parse_defense("train-only:3-1-7")
     expected = Augment(Policy.parse("3-1-7")).images(images, seed=2, indices=indices)
     assert torch.equal(policy.images(images, seed=2, indices=indices), expected)
     assert torch.equal(policy.as_attacked().images(images, seed=2, indices=indices), expected)
@@ -51,30 +51,30 @@ def test_images_and_network_stay_defended_and_answered(fashion: Dataset, small_n
     assert repr(network) == repr(Precode(k=4).network(small_net, seed=0))
     batch = batch_of(fashion, 2)
     evidence = Evidence(network, share(network, batch), (1, 28, 28), 2, batch.labels)
-    attack = attack_named("fast", iterations=1)
+    attack = parse_attack("fast", iterations=1)
     assert precode.answered(attack, evidence) == Precode(k=4).answered(attack, evidence) != attack
     simulated = policy.against("simulate", seed=0, indices=indices).answered(attack, evidence)
     assert simulated.simulate == SimulatePolicy(Policy.parse("3-1-7"))
 
 
 def test_inside_a_chain(fashion: Dataset, small_net: nn.Module) -> None:
-    batch, chain = batch_of(fashion, 2), defense_named("gaussian:0.1 | train-only:gaussian:0.2 | prune:0.5")
+    batch, chain = batch_of(fashion, 2), parse_defense("gaussian:0.1 | train-only:gaussian:0.2 | prune:0.5")
     plain = share(small_net, batch)
     attacked = chain.as_attacked().shared(share, small_net, batch, seed=1)
-    assert same(attacked, defense_named("gaussian:0.1 | prune:0.5").gradients(plain, seed=1))
+    assert same(attacked, parse_defense("gaussian:0.1 | prune:0.5").gradients(plain, seed=1))
     # The second noise is not the first one again, train-only or not.
     trained = chain.shared(share, small_net, batch, seed=1)
     assert same(trained, Chain((GaussianNoise(0.1), GaussianNoise(0.2), Prune(0.5))).gradients(plain, seed=1))
 
 
-@pytest.mark.parametrize("inner", [Chain((Prune(0.5), Prune(0.7))), TrainOnly(Prune(0.5)), defense_named("none")])
+@pytest.mark.parametrize("inner", [Chain((Prune(0.5), Prune(0.7))), TrainOnly(Prune(0.5)), parse_defense("none")])
 def test_train_only_takes_one_defense(inner: Chain | TrainOnly) -> None:
     with pytest.raises(GradveilError, match="goes before one defense"):
         TrainOnly(inner)
 
 
 def test_expected_batches_reach_the_inner_defense() -> None:
-    assert TrainOnly(DpSgd()).sampled(7) == TrainOnly(DpSgd(expected=7))
+    assert TrainOnly(DpSgd()).with_expected_batch(7) == TrainOnly(DpSgd(expected=7))
 
 
 # --- random policies

@@ -20,12 +20,12 @@ from torch import nn
 from gradveil.cli.network import open_network
 from gradveil.client import Client, gradient
 from gradveil.datasets import load
-from gradveil.defenses import Defense, NoDefense, defense_named
+from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.defenses.precode import bottlenecks
 from gradveil.errors import GradveilError
 from gradveil.models import untrained
 from gradveil.models.stochastic import drawing, normal
-from gradveil.models.weights import ModelCard, load_model, save_weights
+from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, Unit, silent
 from gradveil.randomness import derive_seed, generator
 from gradveil.training import Recipe, train
@@ -37,6 +37,7 @@ from gradveil.training.batches import (
     crop_and_flip,
     training_loader,
 )
+from gradveil.training.networks import load_model
 from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 from gradveil.types import Batch, Dataset, Gradients, to_unit
 
@@ -70,7 +71,7 @@ def test_crop_and_flip_equals_a_slow_loop(fashion: Dataset) -> None:
 
 
 def test_batches_do_not_depend_on_workers_and_cover_every_image_once(few: Dataset) -> None:
-    defense = defense_named("3-1-7+43-18-18")
+    defense = parse_defense("3-1-7+43-18-18")
     passes = []
     for workers in (0, 2):
         loader = training_loader(few.train, batch_size=50, seed=3, defense=defense, workers=workers)
@@ -166,7 +167,7 @@ def test_interrupted_training_ends_with_the_same_weights(
             "mlp-16",
             tmp_path / folder,
             recipe=RECIPE,
-            defense=defense_named(defense),
+            defense=parse_defense(defense),
             workers=workers,
             progress=progress,
         ).weights
@@ -198,7 +199,7 @@ class Sampled(NoDefense):
     def poisson(self) -> bool:
         return True
 
-    def sampled(self, expected: float) -> "Sampled":
+    def with_expected_batch(self, expected: float) -> "Sampled":
         return Sampled(expected)
 
     def client(self, client: Client, *, seed: int) -> Client:
@@ -215,7 +216,7 @@ class Sampled(NoDefense):
 
 @pytest.mark.parametrize("name", ["none", "prune:0.9", "gaussian:1e-2", "precode:k=8", "3-1-7 | clip:0.5", "doubled"])
 def test_defended_training_equals_a_loop_by_hand(few: Dataset, tmp_path: Path, name: str) -> None:
-    defense = Doubled() if name == "doubled" else defense_named(name)
+    defense = Doubled() if name == "doubled" else parse_defense(name)
     recipe = Recipe(epochs=2, batch_size=100, lr=0.05)
     trained = train(few, "convnet-2", tmp_path, recipe=recipe, defense=defense, seed=1)
     network = defense.network(untrained("convnet-2", few, seed=1), seed=1)
@@ -283,21 +284,21 @@ def test_training_copes_with_empty_batches(few: Dataset, tmp_path: Path) -> None
 
 def test_weights_of_a_defended_training_know_their_network(few: Dataset, tmp_path: Path) -> None:
     recipe = Recipe(epochs=1)
-    trained = train(few, "lenet", tmp_path / "precode", recipe=recipe, defense=defense_named("precode:k=8"))
+    trained = train(few, "lenet", tmp_path / "precode", recipe=recipe, defense=parse_defense("precode:k=8"))
     network, card = load_model(trained.weights)
     assert card.defense == "precode:k=8"
     assert list(bottlenecks(network)) == ["net.classify.precode"]
     for defense in (None, "none", "precode:k=8", "precode:k=8 | prune:0.9"):
         opened = open_network(
-            None, trained.weights, few, 0, defense=None if defense is None else defense_named(defense)
+            None, trained.weights, few, 0, defense=None if defense is None else parse_defense(defense)
         )
         assert list(bottlenecks(opened.module)) == ["net.classify.precode"]
         assert opened.stage == "trained for 1 epochs with precode:k=8"
         assert all(torch.equal(opened.module.state_dict()[name], one) for name, one in network.state_dict().items())
     with pytest.raises(GradveilError, match="changes the network otherwise"):
-        open_network(None, trained.weights, few, 0, defense=defense_named("precode:k=16"))
-    plain = train(few, "lenet", tmp_path / "prune", recipe=recipe, defense=defense_named("prune:0.5"))
-    opened = open_network(None, plain.weights, few, 0, defense=defense_named("precode"))
+        open_network(None, trained.weights, few, 0, defense=parse_defense("precode:k=16"))
+    plain = train(few, "lenet", tmp_path / "prune", recipe=recipe, defense=parse_defense("prune:0.5"))
+    opened = open_network(None, plain.weights, few, 0, defense=parse_defense("precode"))
     assert opened.stage == "trained for 1 epochs with prune:0.5, what the defense adds untrained"
 
 

@@ -21,7 +21,7 @@ import torch
 from gradveil.datasets import load, silent
 from gradveil.datasets.places import EMBEDDED
 from gradveil.datasets.readers import EMBEDDED_TEST, EMBEDDED_TRAIN
-from gradveil.files import writing
+from gradveil.io.files import writing
 from gradveil.randomness import hashed_uniform
 from gradveil.types import ImageSet
 

@@ -12,15 +12,15 @@ from gradveil.version import __version__
 if TYPE_CHECKING:
     from gradveil.attacks import ATTACKS as ATTACKS
     from gradveil.attacks import Evidence as Evidence
-    from gradveil.attacks import attack_named as attack_named
+    from gradveil.attacks import parse_attack as parse_attack
+    from gradveil.attacks.inverting import invert as invert
     from gradveil.client import Aggregate as Aggregate
     from gradveil.client import FedAvg as FedAvg
     from gradveil.client import share as share
     from gradveil.datasets import DATASETS as DATASETS
     from gradveil.datasets import load as load
-    from gradveil.inverting import invert as invert
-    from gradveil.metrics import gain as gain
-    from gradveil.metrics import psnr as psnr
+    from gradveil.leakage.metrics import gain as gain
+    from gradveil.leakage.metrics import psnr as psnr
     from gradveil.models import MODELS as MODELS
     from gradveil.models import build as build
     from gradveil.transforms import LIBRARY as LIBRARY
@@ -43,13 +43,13 @@ _HOMES = {
     "Policy": "gradveil.transforms",
     "PolicyDataset": "gradveil.transforms",
     "PolicyTransform": "gradveil.transforms",
-    "attack_named": "gradveil.attacks",
+    "parse_attack": "gradveil.attacks",
     "build": "gradveil.models",
-    "gain": "gradveil.metrics",
-    "invert": "gradveil.inverting",
+    "gain": "gradveil.leakage.metrics",
+    "invert": "gradveil.attacks.inverting",
     "load": "gradveil.datasets",
     "load_policy": "gradveil.transforms",
-    "psnr": "gradveil.metrics",
+    "psnr": "gradveil.leakage.metrics",
     "register": "gradveil.transforms",
     "share": "gradveil.client",
 }
@@ -68,12 +68,12 @@ __all__ = [
     "PolicyDataset",
     "PolicyTransform",
     "__version__",
-    "attack_named",
     "build",
     "gain",
     "invert",
     "load",
     "load_policy",
+    "parse_attack",
     "psnr",
     "register",
     "share",

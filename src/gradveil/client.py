@@ -15,11 +15,10 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.errors import GradveilError
-from gradveil.models.anatomy import anatomy
 from gradveil.models.stochastic import penalties
-from gradveil.names import unknown
+from gradveil.models.structure import structure_of
+from gradveil.naming import parse_settings, unknown
 from gradveil.randomness import generator
-from gradveil.spelling import made
 from gradveil.types import Batch, Gradients
 
 # (model, batch) -> what is shared; the model is left as it was.
@@ -31,13 +30,13 @@ def share(model: nn.Module, batch: Batch) -> Gradients:
 
     Batch norm works in whatever mode the model is in; its running statistics are not touched.
     """
-    with untouched_statistics(model):
+    with freezing_statistics(model):
         return gradient(model, batch)
 
 
 def gradient(model: nn.Module, batch: Batch) -> Gradients:
     """As `share`, but batch norm in training mode remembers the batch, as it does while a network is trained."""
-    names, parameters = trainable(model)
+    names, parameters = trainable_parameters(model)
     loss = loss_of(model, batch)
     # A parameter that the loss does not depend on has the gradient zero.
     found = torch.autograd.grad(
@@ -67,12 +66,12 @@ class FedAvg:
             )
 
     def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
-        with untouched_statistics(model):
-            return self.trained(model, batch)
+        with freezing_statistics(model):
+            return self.train_from(model, batch)
 
-    def trained(self, model: nn.Module, batch: Batch) -> Gradients:
+    def train_from(self, model: nn.Module, batch: Batch) -> Gradients:
         """The same, but batch norm in training mode remembers the batches, as it does while a network is trained."""
-        names, start = trainable(model)
+        names, start = trainable_parameters(model)
         keep = _differentiable(batch)
         weights = start if keep else tuple(weight.detach().requires_grad_() for weight in start)
         for epoch in range(self.epochs):
@@ -90,7 +89,7 @@ class FedAvg:
         """How many steps `images` images make."""
         return self.epochs * -(-images // self.batch)
 
-    def as_given(self) -> "FedAvg":
+    def without_order(self) -> "FedAvg":
         """The same training as somebody imagines it who does not know the order."""
         return replace(self, order=None)
 
@@ -122,23 +121,23 @@ class Aggregate:
         return {name: torch.stack([one[name] for one in shared]).mean(0) for name in shared[0]}
 
 
-def remembering(client: Client) -> Client:
+def training_client(client: Client) -> Client:
     """What the client computes, by somebody whose batch norm remembers: the training itself instead of a look at it."""
     if isinstance(client, FedAvg):
-        return client.trained
+        return client.train_from
     if client is share:
         return gradient
     raise GradveilError(f"a participant trains with fedsgd or fedavg, got {client}")
 
 
-def client_named(text: str) -> Client:
+def parse_client(text: str) -> Client:
     """`fedsgd`, or `fedavg:batch=1,lr=0.01,epochs=1,order=0` with what `FedAvg` is to be told."""
     name, colon, settings = text.partition(":")
     if name == "fedsgd" and not colon:
         return share
     if name != "fedavg":
         raise unknown(text, ("fedsgd", "fedavg"), "client", more=", such as fedavg:batch=1,lr=0.01,epochs=1,order=0")
-    return made(FedAvg, name, settings if colon else None, example="fedavg:lr=0.01")
+    return parse_settings(FedAvg, name, settings if colon else None, example="fedavg:lr=0.01")
 
 
 def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:
@@ -148,16 +147,16 @@ def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | Non
     return sum(costs, F.cross_entropy(logits, batch.labels))
 
 
-def trainable(model: nn.Module) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
+def trainable_parameters(model: nn.Module) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
     """Names and tensors of the parameters whose gradients are shared, in the model's order."""
-    named = [(name, parameter) for name, parameter in anatomy(model).parameters.items() if parameter.requires_grad]
+    named = [(name, parameter) for name, parameter in structure_of(model).parameters.items() if parameter.requires_grad]
     if not named:
         raise GradveilError("the model has no trainable parameters, so nothing of it is shared")
     return tuple(name for name, _ in named), tuple(parameter for _, parameter in named)
 
 
 @contextmanager
-def untouched_statistics(model: nn.Module) -> Iterator[None]:
+def freezing_statistics(model: nn.Module) -> Iterator[None]:
     """Batch norm in training mode normalises by the batch as always, but does not remember it."""
     tracking = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     for module in tracking:

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 LOCAL = "loky"  # joblib's name for processes on this machine
 
 
-class Run(Protocol):
+class RunJobs(Protocol):
     """`work(job)` for every job, in whatever order they end."""
 
     def __call__(self, work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[Result]: ...
@@ -37,12 +37,12 @@ def run_jobs(
 
     Every job runs on one thread, also when there is one worker: the number of threads changes the last digits of a sum.
     """
-    with hired(workers, backend) as run:
+    with starting_workers(workers, backend) as run:
         yield from run(work, jobs)
 
 
 @contextmanager
-def hired(workers: int, backend: str = LOCAL) -> Iterator[Run]:
+def starting_workers(workers: int, backend: str = LOCAL) -> Iterator[RunJobs]:
     """As `run_jobs`, with the same workers again and again: it takes seconds until new ones have imported what they need."""
     if workers < 1:
         raise GradveilError(f"workers must be at least 1, got {workers}")
@@ -50,8 +50,8 @@ def hired(workers: int, backend: str = LOCAL) -> Iterator[Run]:
     def calls(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[object]:
         return (joblib.delayed(_on_one_thread)(work, job) for job in jobs)
 
-    with _backend(backend), _alive():
-        if workers == 1 or _gives_results_one_by_one():
+    with _backend(backend), _explaining_death():
+        if workers == 1 or _streams_results():
             # Such a backend keeps its processes by itself.
             parallel = joblib.Parallel(
                 n_jobs=workers, backend=LOCAL if workers == 1 else None, return_as="generator_unordered"
@@ -70,14 +70,14 @@ def hired(workers: int, backend: str = LOCAL) -> Iterator[Run]:
 
 
 @contextmanager
-def _alive() -> Iterator[None]:
+def _explaining_death() -> Iterator[None]:
     try:
         yield
     except TerminatedWorkerError as error:
         raise GradveilError("a worker process died, perhaps for want of memory; fewer workers would do") from error
 
 
-def _gives_results_one_by_one() -> bool:
+def _streams_results() -> bool:
     try:
         joblib.Parallel(n_jobs=2, return_as="generator_unordered")
     except ValueError:
@@ -115,7 +115,7 @@ def _backend(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def from_workers(advance: Advance, *, workers: int) -> Iterator[Advance]:
+def listening_to_workers(advance: Advance, *, workers: int) -> Iterator[Advance]:
     """A function that jobs may call wherever they run, to tell `advance` in this process how far they are."""
     if workers == 1:
         yield advance
@@ -123,7 +123,7 @@ def from_workers(advance: Advance, *, workers: int) -> Iterator[Advance]:
     key = secrets.token_bytes(16)
     with Listener(backlog=64, authkey=key) as listener:
         report = partial(_report, listener.address, key)
-        hearing = threading.Thread(target=_hear, args=(listener, advance), daemon=True)
+        hearing = threading.Thread(target=_listen, args=(listener, advance), daemon=True)
         hearing.start()
         try:
             yield report
@@ -136,7 +136,7 @@ def from_workers(advance: Advance, *, workers: int) -> Iterator[Advance]:
 _GOODBYE = -1
 
 
-def _hear(listener: Listener, advance: Advance) -> None:
+def _listen(listener: Listener, advance: Advance) -> None:
     while True:
         try:
             with listener.accept() as connection:

@@ -18,7 +18,7 @@ from gradveil.attacks.priors import (
 )
 from gradveil.attacks.reconstruction import Reconstruction, Trace
 from gradveil.errors import GradveilError
-from gradveil.names import lookup
+from gradveil.naming import lookup
 
 __all__ = [
     "ATTACKS",
@@ -29,7 +29,7 @@ __all__ = [
     "LabelKnowledge",
     "Reconstruction",
     "Trace",
-    "attack_named",
+    "parse_attack",
 ]
 
 Attack = Inversion | ClosedForm
@@ -118,7 +118,7 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
 }
 
 
-def attack_named(
+def parse_attack(
     name: str,
     *,
     iterations: int | None = None,

@@ -6,7 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from gradveil.client import Client, batch_norm_mode, share, trainable
+from gradveil.client import Client, batch_norm_mode, share, trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.models import ImageShape
 from gradveil.models.stochastic import drawing
@@ -71,17 +71,17 @@ class Evidence:
     @cached_property
     def target(self) -> tuple[Tensor, ...]:
         """The shared tensors in the order of the model's parameters."""
-        return tuple(self.gradients[name].detach() for name in trainable(self.model)[0])
+        return tuple(self.gradients[name].detach() for name in trainable_parameters(self.model)[0])
 
     @cached_property
     def named(self) -> Gradients:
         """The shared tensors by name, in the order of the model's parameters."""
-        return dict(zip(trainable(self.model)[0], self.target, strict=True))
+        return dict(zip(trainable_parameters(self.model)[0], self.target, strict=True))
 
 
 def check_gradients(model: nn.Module, gradients: Gradients) -> None:
     """Refuse tensors that cannot be that model's gradient."""
-    names, parameters = trainable(model)
+    names, parameters = trainable_parameters(model)
     if set(names) != set(gradients):
         odd = sorted(set(names) ^ set(gradients))[0]
         raise GradveilError(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gradveil.attacks.surrogates import MOVES, luminance, sheared, smoothed, sources
+from gradveil.attacks.surrogates import MOVES, luminance, shear_linearly, smooth, sources
 from gradveil.transforms.library import Operation
 
 # (images (B, C, H, W) in [0, 1], known (B, 1, H, W), the operation, its sign, public images or None) -> images, known.
@@ -89,14 +89,14 @@ def _sharpness(images: Tensor, known: Tensor, op: Operation, sign: int, before: 
     # All factors of the map lie between 0.38 and 1.62, so that adding what is missing converges.
     found = images
     for _ in range(_ROUNDS):
-        found = found + images - (found - op.magnitude * sign * (smoothed(found) - found))
+        found = found + images - (found - op.magnitude * sign * (smooth(found) - found))
     return found, known
 
 
 def _shear(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    seen = sheared(known, op, -sign)
+    seen = shear_linearly(known, op, -sign)
     kept = (seen > 0.5).to(images.dtype)
-    return _filled(sheared(images, op, -sign), kept, before)
+    return _fill(shear_linearly(images, op, -sign), kept, before)
 
 
 def _move(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -110,10 +110,10 @@ def _move(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tenso
 
     # A pixel that went to several places comes back as their mean, weighted by what is known of them.
     weights = put_back(known)
-    return _filled(put_back(images * known) / weights.clamp_min(1e-6), (weights > 0).to(images.dtype), before)
+    return _fill(put_back(images * known) / weights.clamp_min(1e-6), (weights > 0).to(images.dtype), before)
 
 
-def _filled(images: Tensor, known: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
+def _fill(images: Tensor, known: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor]:
     """What is not known becomes the public images' mean, or else what is known around it."""
     usual = before.mean(0, keepdim=True) if before is not None else _surroundings(images * known, known)
     return images * known + usual * (1 - known), known

@@ -14,10 +14,10 @@ from gradveil.attacks.objectives import Objective, Weighing
 from gradveil.attacks.optimizers import Optimizer
 from gradveil.attacks.priors import GroupConsistency, Prior
 from gradveil.attacks.reconstruction import Reconstruction
-from gradveil.attacks.runs import Run
+from gradveil.attacks.runs import Restart
 from gradveil.attacks.starts import STARTS
 from gradveil.errors import GradveilError
-from gradveil.names import lookup
+from gradveil.naming import lookup
 
 # Pictures (B, C, H, W) in [0, 1] -> what the participant would have made of them; differentiable, may draw at random.
 Simulation = Callable[[Tensor, torch.Generator], Tensor]
@@ -25,7 +25,7 @@ Simulation = Callable[[Tensor, torch.Generator], Tensor]
 LabelKnowledge = Literal["known", "read", "joint"]
 # What a network that draws at random drew for the participant, in the order of the draws: drawn anew for every try, searched
 # for together with the image, or told from the evidence.
-Draws = Literal["fresh", "searched"] | Callable[[Evidence], Tensor]
+KnownDraws = Literal["fresh", "searched"] | Callable[[Evidence], Tensor]
 
 MOST_TOGETHER = 8  # runs that share one batch
 
@@ -54,7 +54,7 @@ class Inversion:
     labels: LabelKnowledge = "known"
     weighings: tuple[Weighing, ...] = ()
     simulate: Simulation | None = None
-    draws: Draws = "fresh"
+    draws: KnownDraws = "fresh"
     averaging: float = 0.0
     good_enough: float = 0.0
     patience: int | None = None
@@ -74,7 +74,7 @@ class Inversion:
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         """The best of the restarts."""
-        restarts = [Run.of(self, evidence, seed, restart) for restart in range(self.restarts)]
+        restarts = [Restart.of(self, evidence, seed, restart) for restart in range(self.restarts)]
         if self.grouped or (self.optimizer.elementwise and self.restarts >= FEWEST_TOGETHER):
             lots = _lots(restarts, self.grouped)
             return best_of(
@@ -96,7 +96,7 @@ class Inversion:
             pairs = zip(evidences, seeds, strict=True)
             return [self(evidence, seed=seed, on_iteration=on_iteration) for evidence, seed in pairs]
         runs = [
-            Run.of(self, evidence, seed, restart)
+            Restart.of(self, evidence, seed, restart)
             for evidence, seed in zip(evidences, seeds, strict=True)
             for restart in range(self.restarts)
         ]
@@ -115,7 +115,7 @@ def best_of(found: Sequence[Reconstruction]) -> Reconstruction:
     return replace(best, restarts=len(found), restarts_diverged=sum(one.diverged for one in found))
 
 
-def _lots(runs: list[Run], whole: bool) -> list[list[Run]]:
+def _lots(runs: list[Restart], whole: bool) -> list[list[Restart]]:
     """The runs in parts of like size that share a batch; `whole` keeps them in one."""
     count = 1 if whole else -(-len(runs) // MOST_TOGETHER)
     bounds = [len(runs) * part // count for part in range(count + 1)]

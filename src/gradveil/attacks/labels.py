@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from gradveil.attacks.evidence import Evidence
-from gradveil.client import Aggregate, FedAvg, trainable, untouched_statistics
+from gradveil.client import Aggregate, FedAvg, freezing_statistics, trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.randomness import generator
 
@@ -32,18 +32,18 @@ def read_labels(evidence: Evidence, *, seed: int = 0) -> Tensor:
     bias = _last_bias(evidence) / steps
     if evidence.images == 1:
         return bias.argmin().view(1)
-    expected = (evidence.images * (_predicted(evidence, local, seed) - bias)).clamp_min(0)
+    expected = (evidence.images * (_predictions(evidence, local, seed) - bias)).clamp_min(0)
     counts = _whole(expected, evidence.images)
     return torch.repeat_interleave(torch.arange(len(bias), device=bias.device), counts)
 
 
-def _predicted(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
+def _predictions(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
     """The mean probabilities for noise; of a model that moves, on its way from the weights before to those after."""
     noise = _noise(evidence, generator(seed, "labels"))
-    names, weights = trainable(evidence.model)
+    names, weights = trainable_parameters(evidence.model)
     places = [0.0] if local is None else [local.lr * place / (WAY - 1) for place in range(WAY)]
     predictions = []
-    with torch.no_grad(), untouched_statistics(evidence.model):
+    with torch.no_grad(), freezing_statistics(evidence.model):
         for place in places:
             moved = {name: weight - place * evidence.named[name] for name, weight in zip(names, weights, strict=True)}
             predictions.append(functional_call(evidence.model, moved, (noise,)).softmax(1).mean(0))
@@ -60,7 +60,7 @@ def _noise(evidence: Evidence, chance: torch.Generator) -> Tensor:
     return torch.cat(made).to(evidence.device)
 
 
-def right_share(found: Tensor, truth: Tensor) -> float:
+def label_accuracy(found: Tensor, truth: Tensor) -> float:
     """Which share of the labels was found, counted with their repetitions, whatever the order."""
     classes = int(max(found.max(), truth.max())) + 1
     counts = [torch.bincount(labels.cpu(), minlength=classes) for labels in (found, truth)]

@@ -11,8 +11,8 @@ from torch.func import grad, vmap
 
 from gradveil.attacks.priors import Seen, consensus_of, looking_inside
 from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosines
-from gradveil.attacks.runs import Run
-from gradveil.client import loss_of, share, trainable, untouched_statistics
+from gradveil.attacks.runs import Restart
+from gradveil.client import freezing_statistics, loss_of, share, trainable_parameters
 from gradveil.models import normalization
 from gradveil.models.stochastic import drawing, stochastic
 from gradveil.types import Batch, to_bytes
@@ -32,7 +32,7 @@ FEWEST_TOGETHER = 4
 class State:
     """The runs of one loop: what moves, and what has been seen."""
 
-    def __init__(self, attack: "Inversion", runs: list[Run]) -> None:
+    def __init__(self, attack: "Inversion", runs: list[Restart]) -> None:
         self.attack, self.runs = attack, runs
         self.model = runs[0].evidence.model
         self.units = normalization(self.model, runs[0].evidence.image_shape[0])
@@ -91,7 +91,7 @@ class State:
             distances.append(distance.item())
         return total, distances
 
-    def _loss(self, run: Run, guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss(self, run: Restart, guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
         labels = run.label_of(soft)
         seen = Seen(guess, labels, consensus)
         pixels = self.pixels(guess)
@@ -104,11 +104,11 @@ class State:
             shared = run.evidence.client(self.model, Batch(pixels, labels))
         gradient = tuple(shared.values())
         self.gradients.append(tuple(tensor.detach() for tensor in gradient))
-        distance = self.attack.objective(run.weighed(gradient), run.target)
+        distance = self.attack.objective(run.weigh(gradient), run.target)
         return distance + sum(prior(seen) for prior in self.attack.priors), distance
 
     def _batched(self) -> tuple[Tensor, list[float]]:
-        with untouched_statistics(self.model):
+        with freezing_statistics(self.model):
             losses, distances = self._vectorised(self.guess, self.soft, consensus_of(self.guess))
         total = losses.sum()
         found = torch.autograd.grad(total, self.free)
@@ -118,7 +118,7 @@ class State:
 
     @cached_property
     def _vectorised(self) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-        names, parameters = trainable(self.model)
+        names, parameters = trainable_parameters(self.model)
         weights = tuple(parameter.detach() for parameter in parameters)
         targets = tuple(torch.stack(tensors) for tensors in zip(*(run.target for run in self.runs), strict=True))
         # Without a weighing a factor of 1 stands for it.
@@ -185,7 +185,7 @@ class Watch:
         attack = self.state.attack
         if not math.isfinite(distance):
             self._end("diverged")
-        elif distance <= attack.good_enough * self.run.nothing:
+        elif distance <= attack.good_enough * self.run.zero_distance:
             self._end("matched")
         elif (
             attack.patience is not None
@@ -223,19 +223,21 @@ class Watch:
             distance=distance,
             iterations=len(self.history),
             restarts=1,
-            ended=self.ended if distance < self.run.nothing else "diverged",
+            ended=self.ended if distance < self.run.zero_distance else "diverged",
             history=tuple(self.history),
-            trace=Trace(numbers, trainable(self.state.model)[0], torch.stack(similarity), torch.stack(frames)),
+            trace=Trace(
+                numbers, trainable_parameters(self.state.model)[0], torch.stack(similarity), torch.stack(frames)
+            ),
         )
 
 
-def _can_share(attack: "Inversion", runs: list[Run]) -> bool:
+def _can_share(attack: "Inversion", runs: list[Restart]) -> bool:
     plain = attack.simulate is None and not any(prior.looks_inside for prior in attack.priors)
     return plain and not stochastic(runs[0].evidence.model) and all(run.evidence.client is share for run in runs)
 
 
 def minimise(
-    attack: "Inversion", runs: list[Run], on_iteration: OnIteration | None, *, together: bool = False
+    attack: "Inversion", runs: list[Restart], on_iteration: OnIteration | None, *, together: bool = False
 ) -> list[Reconstruction]:
     """All runs in one loop; those that can share a batch and are too few for it are filled up with copies of the first."""
     count = len(runs)
@@ -259,10 +261,10 @@ def minimise(
             watch.look()
             if on_iteration is not None:
                 on_iteration()
-    return _ended(state, watches)
+    return _ending(state, watches)
 
 
-def _ended(state: State, watches: list[Watch]) -> list[Reconstruction]:
+def _ending(state: State, watches: list[Watch]) -> list[Reconstruction]:
     """What came of every run; the last steps have not been evaluated yet."""
     with torch.no_grad():
         for watch in watches:

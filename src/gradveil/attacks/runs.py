@@ -12,7 +12,7 @@ from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.labels import read_labels
 from gradveil.attacks.objectives import factors
 from gradveil.attacks.starts import STARTS
-from gradveil.models.stochastic import Source, drawing, normal, tape
+from gradveil.models.stochastic import Source, drawing, normal, replay
 from gradveil.randomness import generator
 from gradveil.types import Batch
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Run:
+class Restart:
     """One restart of an attack on one piece of evidence, before it begins."""
 
     attack: "Inversion"
@@ -35,7 +35,7 @@ class Run:
     chance: torch.Generator
 
     @classmethod
-    def of(cls, attack: "Inversion", evidence: Evidence, seed: int, restart: int) -> "Run":
+    def of(cls, attack: "Inversion", evidence: Evidence, seed: int, restart: int) -> "Restart":
         labels = evidence.labels
         if labels is None and attack.labels != "joint":
             with drawing(evidence.model, normal(generator(seed, "draws for labels"))):
@@ -57,22 +57,22 @@ class Run:
 
     @cached_property
     def target(self) -> tuple[Tensor, ...]:
-        return self.weighed(self.evidence.target)
+        return self.weigh(self.evidence.target)
 
-    def weighed(self, gradient: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def weigh(self, gradient: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """What of a gradient counts."""
         if self.factors is None:
             return tuple(gradient)
         return tuple(factor * tensor for factor, tensor in zip(self.factors, gradient, strict=True))
 
     @cached_property
-    def nothing(self) -> float:
+    def zero_distance(self) -> float:
         """What a guess gets whose gradient is zero: to end above it is to know less than nothing."""
         return float(self.attack.objective([torch.zeros_like(tensor) for tensor in self.target], self.target))
 
     def source(self, drawn: Tensor) -> Source:
         """Where the network's own chance comes from."""
-        return tape(drawn) if drawn.numel() else normal(self.chance)
+        return replay(drawn) if drawn.numel() else normal(self.chance)
 
     def label_of(self, soft: Tensor) -> Tensor:
         """What the guess's loss is computed with: labels, or probabilities where they are searched for."""

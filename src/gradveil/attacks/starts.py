@@ -29,18 +29,18 @@ def pattern(evidence: Evidence, labels: Tensor | None, chance: torch.Generator) 
     channels, height, width = evidence.image_shape
     sides = -(-height // 4), -(-width // 4)
     patch = torch.rand((evidence.images, channels, *sides), generator=chance)
-    return _normalised(evidence, patch.repeat(1, 1, 4, 4)[..., :height, :width])
+    return _normalize(evidence, patch.repeat(1, 1, 4, 4)[..., :height, :width])
 
 
 def class_mean(evidence: Evidence, labels: Tensor | None, chance: torch.Generator) -> Tensor:
     """The mean of the public images of the class."""
-    return _normalised(evidence, torch.stack([images.mean(0) for images in _public(evidence, labels)]))
+    return _normalize(evidence, torch.stack([images.mean(0) for images in _public(evidence, labels)]))
 
 
 def public_image(evidence: Evidence, labels: Tensor | None, chance: torch.Generator) -> Tensor:
     """A public image of the class, drawn at random."""
     drawn = [images[int(torch.randint(len(images), (1,), generator=chance))] for images in _public(evidence, labels)]
-    return _normalised(evidence, torch.stack(drawn))
+    return _normalize(evidence, torch.stack(drawn))
 
 
 STARTS: dict[str, Start] = {
@@ -68,7 +68,7 @@ def _public(evidence: Evidence, labels: Tensor | None) -> list[Tensor]:
     return [to_unit(images) for images in found]
 
 
-def _normalised(evidence: Evidence, pixels: Tensor) -> Tensor:
+def _normalize(evidence: Evidence, pixels: Tensor) -> Tensor:
     units = normalization(evidence.model, evidence.image_shape[0])
     made: Tensor = units(pixels.to(units.mean.device))
     return made

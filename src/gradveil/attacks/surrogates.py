@@ -90,7 +90,7 @@ def _autocontrast(images: Tensor, op: Operation, sign: int) -> Tensor:
 
 
 def _sharpness(images: Tensor, op: Operation, sign: int) -> Tensor:
-    return (images - op.magnitude * sign * (smoothed(images) - images)).clamp(0, 1)
+    return (images - op.magnitude * sign * (smooth(images) - images)).clamp(0, 1)
 
 
 def _blur(images: Tensor, op: Operation, sign: int) -> Tensor:
@@ -111,7 +111,7 @@ def _move(images: Tensor, op: Operation, sign: int) -> Tensor:
 
 
 def _shear(images: Tensor, op: Operation, sign: int) -> Tensor:
-    return sheared(images, op, sign).clamp(0, 1)
+    return shear_linearly(images, op, sign).clamp(0, 1)
 
 
 SURROGATES: dict[str, Surrogate] = {
@@ -140,7 +140,7 @@ def luminance(images: Tensor) -> Tensor:
     return ((19595 * red + 38470 * green + 7471 * blue) / 65536).unsqueeze(1)
 
 
-def smoothed(images: Tensor) -> Tensor:
+def smooth(images: Tensor) -> Tensor:
     """Weights 1 around 5, divided by 13; the border stays as it is."""
     height, width = images.shape[2:]
     if height < 3 or width < 3:
@@ -168,7 +168,7 @@ def sources(op: Operation, sign: int, height: int, width: int) -> tuple[Tensor, 
     return torch.where(inside, source, 0), inside, black / 255
 
 
-def sheared(images: Tensor, op: Operation, sign: int) -> Tensor:
+def shear_linearly(images: Tensor, op: Operation, sign: int) -> Tensor:
     """A shear as a linear map, with neither rounding nor clipping; the sign turned round brings pixels back."""
     where, weights = _taps(op.name[-1], op.magnitude * sign, *images.shape[2:])
     taps = images.flatten(2)[..., where.to(images.device)]

@@ -31,7 +31,7 @@ _LIKELY = 0.02  # draws below this probability are not worth the solver
 
 
 @dataclass(frozen=True)
-class Candidate:
+class DrawEstimate:
     """One draw undone for one image: the estimate (1, C, H, W), the draw's log likelihood and probability.
 
     `free` (1, 1, H, W) is 1 where a solver may fill in what it likes; None if there is nothing left to solve.
@@ -67,7 +67,7 @@ class Undo:
         done = images.clone()
         for row, (draw, seen) in enumerate(zip(draws, _public(images, public), strict=True)):
             one = images[row : row + 1]
-            done[row] = self._refined(one, _candidate(one, draw, _lesson(draw, seen)))[0]
+            done[row] = self._refine(one, _candidate(one, draw, _public_statistics(draw, seen)))[0]
         return done
 
     def unknown(
@@ -76,18 +76,18 @@ class Undo:
         """The originals when only the policy is known: the mean over its draws, weighted by their probability."""
         done = torch.zeros_like(images)
         seen = _public(images, public)
-        for rows in _alike(seen):
+        for rows in _rows_by_public(seen):
             found = self.candidates(images[rows], policy, seen[rows[0]], seed=seed)
             for row, candidates in zip(rows, found, strict=True):
                 likely = [one for one in candidates if one.odds >= _LIKELY]
                 total = sum(one.odds for one in likely)
                 for one in likely:
-                    done[row] += one.odds / total * self._refined(images[row : row + 1], one)[0]
+                    done[row] += one.odds / total * self._refine(images[row : row + 1], one)[0]
         return done.clamp(0, 1)
 
     def candidates(
         self, images: Tensor, policy: Policy, public: Tensor | None = None, *, seed: int = 0
-    ) -> list[list[Candidate]]:
+    ) -> list[list[DrawEstimate]]:
         """Per image every draw undone, before the solver, with its probability; `public` serves all images.
 
         Measured on 20 test images of Fashion-MNIST: behind `3-1-7`, eight draws, the likeliest is the true one 20 times at an
@@ -95,7 +95,7 @@ class Undo:
         with public images, 6 and 2 times without.
         """
         draws = possible_draws(policy, images.shape[1], most=self.most, chance=generator(seed, "draws to undo"))
-        lessons = {draw: _lesson(draw, public) for draw in draws}
+        lessons = {draw: _public_statistics(draw, public) for draw in draws}
         prior = torch.tensor(list(draws.values())).log()
         found = []
         # One by one, so that an image's result does not depend on those beside it, not even in the last digit.
@@ -105,7 +105,7 @@ class Undo:
             found.append([replace(one, odds=chance) for one, chance in zip(tried, odds, strict=True)])
         return found
 
-    def _refined(self, image: Tensor, candidate: Candidate) -> Tensor:
+    def _refine(self, image: Tensor, candidate: DrawEstimate) -> Tensor:
         """The solver: gradient descent with momentum, which leaves alone what fits; the best guess on the way counts."""
         if candidate.free is None:
             return candidate.image
@@ -126,7 +126,7 @@ class Undo:
 
 
 @dataclass(frozen=True)
-class _Lesson:
+class _PublicStatistics:
     """What public images (N, C, H, W) of a class say of a draw: what they look like before every step and in the end,
 
     and what the closed form gets wrong of them. `spread` (N,) and `basis` (N, N) are eigenvalues and eigenvectors of the
@@ -142,7 +142,7 @@ class _Lesson:
     basis: Tensor
 
     @classmethod
-    def of(cls, draw: Draw, public: Tensor) -> "_Lesson":
+    def of(cls, draw: Draw, public: Tensor) -> "_PublicStatistics":
         stages = [public]
         for step in draw.steps:
             stages.append(Draw((step,))(stages[-1]))
@@ -153,7 +153,7 @@ class _Lesson:
         spread, basis = torch.linalg.eigh(around @ around.T / len(around))
         return cls(stages, middle, around, bias, mistakes - bias, spread.clamp_min(0), basis)
 
-    def candidate(self, image: Tensor, draw: Draw) -> Candidate:
+    def candidate(self, image: Tensor, draw: Draw) -> DrawEstimate:
         """The closed form less its usual mistake given the picture, by ridge regression.
 
         The likelihood is that of a Gaussian with the mean and covariance of the transformed public images, plus the
@@ -172,20 +172,20 @@ class _Lesson:
         best = max(range(len(fits)), key=fits.__getitem__)
         found, _ = inverse(image, draw.steps, self.stages)
         correction = (self.bias + weights[best] @ self.mistakes).view(image.shape)
-        return Candidate(draw, (found + correction).clamp(0, 1), fits[best])
+        return DrawEstimate(draw, (found + correction).clamp(0, 1), fits[best])
 
 
-def _lesson(draw: Draw, public: Tensor | None) -> _Lesson | None:
-    return None if public is None or len(public) < 2 else _Lesson.of(draw, to_unit(public[:MOST_PUBLIC]))
+def _public_statistics(draw: Draw, public: Tensor | None) -> _PublicStatistics | None:
+    return None if public is None or len(public) < 2 else _PublicStatistics.of(draw, to_unit(public[:MOST_PUBLIC]))
 
 
-def _candidate(image: Tensor, draw: Draw, lesson: _Lesson | None) -> Candidate:
+def _candidate(image: Tensor, draw: Draw, lesson: _PublicStatistics | None) -> DrawEstimate:
     found, known = inverse(image, draw.steps)
     # How well it explains the picture, with the error per pixel that fits best; and originals use the whole range.
     error = float((draw(found) - image).square().mean())
     fit = -image.numel() / 2 * math.log(error + 1e-3) + 4 * _TEMPERATURE * float(found.max() - found.min())
     if lesson is None:
-        return Candidate(draw, found, fit, 1 - known)
+        return DrawEstimate(draw, found, fit, 1 - known)
     learned = lesson.candidate(image, draw)
     return replace(learned, fit=learned.fit + fit)
 
@@ -204,7 +204,7 @@ def _public(images: Tensor, public: Sequence[Tensor | None] | None) -> list[Tens
     return found
 
 
-def _alike(public: list[Tensor | None]) -> list[list[int]]:
+def _rows_by_public(public: list[Tensor | None]) -> list[list[int]]:
     """Rows that have the same public images, together."""
     groups: dict[int, list[int]] = {}
     for row, images in enumerate(public):

@@ -10,7 +10,7 @@ import numpy as np
 from gradveil.audit.proportions import newcombe
 from gradveil.audit.spread import spread_of, t_factor
 from gradveil.errors import GradveilError
-from gradveil.scenario import UNDEFENDED
+from gradveil.leakage.scenario import UNDEFENDED
 
 # `seeds`: paired by training seed; `other seeds`: several on either side without pairs; `test set`: one training each.
 Source = Literal["seeds", "other seeds", "test set"]
@@ -73,14 +73,14 @@ def accuracy_loss(accuracies: Sequence[Accuracy], defense: str) -> AccuracyLoss 
         differences = spread_of([bare[seed].accuracy - defended[seed].accuracy for seed in common])
         assert differences.low is not None
         assert differences.high is not None
-        return _made(defense, bare, defended, differences.low, differences.high, "seeds")
+        return _loss(defense, bare, defended, differences.low, differences.high, "seeds")
     if len(bare) > 1 and len(defended) > 1:
-        return _made(defense, bare, defended, *_welch(_values(bare), _values(defended)), "other seeds")
+        return _loss(defense, bare, defended, *_welch(_values(bare), _values(defended)), "other seeds")
     seed = common[0] if common else None
     first = bare[min(bare) if seed is None else seed]
     second = defended[min(defended) if seed is None else seed]
     low, high = newcombe(first.accuracy, first.test_images, second.accuracy, second.test_images)
-    return _made(defense, {first.seed: first}, {second.seed: second}, low, high, "test set")
+    return _loss(defense, {first.seed: first}, {second.seed: second}, low, high, "test set")
 
 
 def accuracy_losses(accuracies: Sequence[Accuracy]) -> list[AccuracyLoss]:
@@ -89,7 +89,7 @@ def accuracy_losses(accuracies: Sequence[Accuracy]) -> list[AccuracyLoss]:
     return [loss for name in names if (loss := accuracy_loss(accuracies, name)) is not None]
 
 
-def _made(
+def _loss(
     defense: str, bare: dict[int, Accuracy], defended: dict[int, Accuracy], low: float, high: float, source: Source
 ) -> AccuracyLoss:
     without, within = float(np.mean(_values(bare))), float(np.mean(_values(defended)))

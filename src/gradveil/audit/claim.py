@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gradveil.audit.plan import AuditPlan
-from gradveil.checked import from_json
 from gradveil.errors import GradveilError
-from gradveil.files import read_text, write_text
+from gradveil.io.files import read_text, write_text
+from gradveil.io.typed_json import from_json
 
 CLAIM = "audit.json"
 LARGEST_CLAIM = 2**20

@@ -22,7 +22,7 @@ class Comparison:
     text: str
 
 
-def saved(bare: Findings, defended: Findings) -> Comparison | None:
+def compare_with_undefended(bare: Findings, defended: Findings) -> Comparison | None:
     """What a defense takes away from the worst case over all attacks; None where no image was attacked both ways."""
     there, here = worst_gains(bare), worst_gains(defended)
     common = sorted(there.keys() & here.keys())
@@ -30,7 +30,7 @@ def saved(bare: Findings, defended: Findings) -> Comparison | None:
         return None
     difference = spread_of([there[index] - here[index] for index in common])
     if difference.below_zero:
-        text = f"More leaks than without it: {_turned(difference)}."
+        text = f"More leaks than without it: {_reversed_words(difference)}."
     elif difference.above_zero:
         text = f"It takes away {difference.words()} of what leaks without it."
     else:
@@ -38,7 +38,7 @@ def saved(bare: Findings, defended: Findings) -> Comparison | None:
     return Comparison(defended.defense, bare.defense, difference, 1, int(difference.mean > 0), text)
 
 
-def against_controls(defended: Findings, controls: Sequence[Findings]) -> Comparison | None:
+def compare_with_controls(defended: Findings, controls: Sequence[Findings]) -> Comparison | None:
     """A defense against the mean of random policies, over the attacks that all of them went through; None where there are none.
 
     The interval is over images: it speaks of the random policies that were drawn, not of all there are.
@@ -60,13 +60,13 @@ def against_controls(defended: Findings, controls: Sequence[Findings]) -> Compar
     if difference.above_zero:
         text = f"Better than {who}: {difference.words()} less leaks than from them on average."
     elif difference.below_zero:
-        text = f"Worse than {who}: {_turned(difference)}."
+        text = f"Worse than {who}: {_reversed_words(difference)}."
     else:
         text = f"No better than {who}, as far as this shows: {difference.words()} less leaks."
     return Comparison(defended.defense, who, difference, len(drawn), sum(mean > own for mean in means), text)
 
 
-def _turned(difference: Spread) -> str:
+def _reversed_words(difference: Spread) -> str:
     """The difference seen from the other side."""
     assert difference.low is not None
     assert difference.high is not None

@@ -4,11 +4,11 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from gradveil.audit.identification import Identification, identification, most_telling
+from gradveil.audit.identification import Identification, identification, strongest
 from gradveil.audit.spread import Spread, spread_of
 from gradveil.audit.success import Success, success
-from gradveil.records import Record
-from gradveil.scenario import UNDEFENDED
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import UNDEFENDED
 
 WORST_IMAGES = 5
 
@@ -147,7 +147,7 @@ def _found(cell: tuple[str, str, str, str], records: list[Record], eps: Sequence
         images=images,
         worst=tuple(sorted(images, key=lambda one: (-one.gain, one.index))[:WORST_IMAGES]),
         success=tuple(success(_highest(attacks), threshold) for threshold in eps),
-        identified=most_telling(telling),
+        identified=strongest(telling),
         runs=sum(len(attack.images) for attack in attacks),
         diverged=sum(one.diverged for one in images),
         diverged_runs=sum(attack.diverged for attack in attacks),

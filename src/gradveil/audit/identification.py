@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gradveil.audit.proportions import Proportion, chance_of_as_many, proportion
+from gradveil.audit.proportions import Proportion, binomial_p, proportion
 from gradveil.errors import GradveilError
-from gradveil.pictures import from_png
-from gradveil.records import ESTIMATE, Record
+from gradveil.io.pictures import from_png
+from gradveil.leakage.records import ESTIMATE, Record
 
 # Two-sided 5% elsewhere, so one-sided 2.5% here.
 SIGNIFICANT = 0.025
@@ -66,12 +66,12 @@ def identification(
     pool = {index: pixels for index, pixels in pool.items() if pixels.shape == shape}
     rows = {pixels.tobytes(): pixels for pixels in pool.values()}
     names = {key: row for row, key in enumerate(rows)}
-    candidates = np.stack([_standardised(pixels) for pixels in rows.values()])
+    candidates = np.stack([_standardize(pixels) for pixels in rows.values()])
     found = []
     for record in usable:
         guess = guesses[record.index]
         if guess is not None and guess.shape == shape and record.index in pool:
-            alike = candidates @ _standardised(guess)
+            alike = candidates @ _standardize(guess)
             right = names[pool[record.index].tobytes()]
             if alike[right] > np.delete(alike, right).max(initial=0.0) + 1e-12:
                 found.append(record.index)
@@ -84,7 +84,7 @@ def identification(
         identified=proportion(len(found), len(usable)),
         candidates=len(candidates),
         chance=chance,
-        p=chance_of_as_many(len(found), len(usable), chance),
+        p=binomial_p(len(found), len(usable), chance),
         tests=1,
         indices=tuple(sorted(found)),
         unreadable=len(runs) - len(usable),
@@ -92,7 +92,7 @@ def identification(
     return replace(found_out, text=_words(found_out))
 
 
-def most_telling(found: Sequence[Identification]) -> Identification | None:
+def strongest(found: Sequence[Identification]) -> Identification | None:
     """The worst of several attacks; its p-value pays for the choice (Bonferroni)."""
     if not found:
         return None
@@ -125,7 +125,7 @@ def _pixels(record: Record, name: str) -> Pixels | None:
     return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
-def _standardised(pixels: Pixels) -> Pixels:
+def _standardize(pixels: Pixels) -> Pixels:
     """Mean 0 in every channel and length 1, so that a product is a correlation; nothing at all for a picture of one colour."""
     centred = (pixels - pixels.mean((0, 1))).ravel()
     length = float(np.linalg.norm(centred))

@@ -11,25 +11,26 @@ from torch import Tensor, nn
 
 from gradveil.audit.accuracy import Accuracy
 from gradveil.audit.claim import claim
-from gradveil.audit.perception import Metric, perceived
+from gradveil.audit.perception import Metric, perceptual_distances
 from gradveil.audit.plan import TRAINED, AuditPlan
-from gradveil.audit.properties import Telling
+from gradveil.audit.properties import StageProperties
 from gradveil.audit.tables import ACCURACIES, PERCEPTION, PROPERTIES
 from gradveil.client import loss_of, share
-from gradveil.defenses import Defense, NoDefense, defense_named
+from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.errors import GradveilError
-from gradveil.leakage import measure
+from gradveil.io.tensors import content_hash
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.models import untrained
-from gradveil.models.weights import ModelCard, load_model, load_state, save_weights
-from gradveil.names import slug
+from gradveil.models.weights import ModelCard, load_state, save_weights
+from gradveil.naming import slug
 from gradveil.parallel import one_thread
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
-from gradveil.records import Record
-from gradveil.scenario import UNDEFENDED
-from gradveil.store import content_hash
 from gradveil.training import Recipe, Trained, train
 from gradveil.training.early import train_steps
+from gradveil.training.networks import load_model
 from gradveil.types import Batch, Dataset, ImageSet, to_unit
 from gradveil.version import __version__
 
@@ -41,7 +42,7 @@ class Audit:
     plan: AuditPlan
     records: tuple[Record, ...]
     accuracies: tuple[Accuracy, ...]
-    telling: tuple[Telling, ...]
+    telling: tuple[StageProperties, ...]
 
 
 def run_audit(
@@ -70,12 +71,12 @@ def run_audit(
         for defense, seed, trained in _trainings(plan, dataset, folder, progress)
     ]
     records: list[Record] = []
-    telling: list[Telling] = []
+    telling: list[StageProperties] = []
     for stage in plan.stages:
         for defense in plan.defenses:
-            network = staged(plan, stage, defense_named(defense), dataset, folder, progress)
+            network = staged(plan, stage, parse_defense(defense), dataset, folder, progress)
             if defense == UNDEFENDED:
-                telling += _telling(network, plan.in_words(stage), dataset.train, indices)
+                telling += _stage_properties(network, plan.in_words(stage), dataset.train, indices)
             for cell in plan.cells:
                 if (cell.stage, cell.defense) == (stage, defense):
                     records += measure(
@@ -92,7 +93,7 @@ def run_audit(
     ACCURACIES.add(folder, accuracies)
     PROPERTIES.add(folder, telling)
     if metric is not None:
-        PERCEPTION.add(folder, perceived(records, metric))
+        PERCEPTION.add(folder, perceptual_distances(records, metric))
     return audit
 
 
@@ -157,7 +158,7 @@ def _trainings(
 ) -> Iterator[tuple[str, int, Trained]]:
     for seed in range(plan.seed, plan.seed + plan.trainings):
         for defense in plan.defenses:
-            yield defense, seed, _train(plan, defense_named(defense), seed, dataset, folder, progress)
+            yield defense, seed, _train(plan, parse_defense(defense), seed, dataset, folder, progress)
 
 
 def _train(plan: AuditPlan, defense: Defense, seed: int, dataset: Dataset, folder: Path, progress: Progress) -> Trained:
@@ -175,7 +176,7 @@ def _train(plan: AuditPlan, defense: Defense, seed: int, dataset: Dataset, folde
         )
 
 
-def _telling(network: nn.Module, stage: str, images: ImageSet, indices: list[int]) -> list[Telling]:
+def _stage_properties(network: nn.Module, stage: str, images: ImageSet, indices: list[int]) -> list[StageProperties]:
     network.eval()
     found = []
     for index in indices:
@@ -184,7 +185,7 @@ def _telling(network: nn.Module, stage: str, images: ImageSet, indices: list[int
         with torch.no_grad():
             loss = float(loss_of(network, batch))
         length = float(_length(list(share(network, batch).values())))
-        found.append(Telling(stage, index, round(loss, 6), round(length, 6)))
+        found.append(StageProperties(stage, index, round(loss, 6), round(length, 6)))
     return found
 
 

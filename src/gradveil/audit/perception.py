@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gradveil.errors import GradveilError
-from gradveil.pictures import from_png
-from gradveil.records import ESTIMATE, Record
+from gradveil.io.pictures import from_png
+from gradveil.leakage.records import ESTIMATE, Record
 
 # Two batches of RGB images (B, 3, H, W) in [0, 1] -> a distance per image.
 Metric = Callable[[Tensor, Tensor], Tensor]
@@ -23,7 +23,7 @@ SMALLEST = 64
 
 
 @dataclass(frozen=True)
-class Perceived:
+class PerceptualDistance:
     """The distance of one reconstruction to what was shared and to the original."""
 
     stage: str
@@ -63,7 +63,7 @@ def lpips_metric() -> Metric:
     return metric
 
 
-def perceived(records: Sequence[Record], metric: Metric) -> list[Perceived]:
+def perceptual_distances(records: Sequence[Record], metric: Metric) -> list[PerceptualDistance]:
     """The metric on the pictures of every record; grey images become RGB and small ones are enlarged to 64 pixels."""
     found = []
     for record in records:
@@ -75,7 +75,7 @@ def perceived(records: Sequence[Record], metric: Metric) -> list[Perceived]:
             shared, original = metric(pair, targets).tolist()
         of = record.scenario
         found.append(
-            Perceived(
+            PerceptualDistance(
                 of.stage,
                 of.defense,
                 of.attack_in_words,

@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
-from gradveil.attacks import attack_named
-from gradveil.defenses import Attacker, defense_named
+from gradveil.attacks import parse_attack
+from gradveil.defenses import Attacker, parse_defense
 from gradveil.errors import GradveilError
-from gradveil.scenario import UNDEFENDED, Scenario
+from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.training.early import MOST_STEPS
 
 RANDOM = "random"
@@ -47,13 +47,13 @@ class AuditPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        defenses = dict.fromkeys([UNDEFENDED, RANDOM, *(str(defense_named(one, files=False)) for one in self.defenses)])
+        defenses = dict.fromkeys([UNDEFENDED, RANDOM, *(str(parse_defense(one, files=False)) for one in self.defenses)])
         object.__setattr__(self, "defenses", tuple(defenses))
         for what, values in (("attack", self.attacks), ("stage", self.stages), ("eps", self.eps)):
             if not values or len(set(values)) != len(values):
                 raise GradveilError(f"an audit needs every {what} once and at least one, got {list(values)}")
         for attack in self.attacks:
-            attack_named(attack, iterations=self.iterations)
+            parse_attack(attack, iterations=self.iterations)
         for stage in self.stages:
             if stage != TRAINED and (re.fullmatch(r"\d{1,6}", stage) is None or int(stage) > MOST_STEPS):
                 raise GradveilError(

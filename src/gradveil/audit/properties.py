@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gradveil.errors import GradveilError
-from gradveil.pictures import from_png
-from gradveil.records import Record
+from gradveil.io.pictures import from_png
+from gradveil.leakage.records import Record
 
 
 @dataclass(frozen=True)
-class Telling:
+class StageProperties:
     """What else may tell a vulnerable image, at one stage without a defense: its loss, and how long its gradient is."""
 
     stage: str

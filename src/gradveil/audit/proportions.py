@@ -37,20 +37,20 @@ def exact_interval(count: int, n: int, *, confidence: float = CONFIDENCE) -> tup
     It covers the true share at least as often as it says, at every n. The ends are quantiles of beta distributions:
     low of Beta(count, n - count + 1), high of Beta(count + 1, n - count).
     """
-    tail = (1 - _checked(count, n, confidence)) / 2
+    tail = (1 - _check_counts(count, n, confidence)) / 2
     low = 0.0 if count == 0 else float(stats.beta.ppf(tail, count, n - count + 1))
     return low, upper_bound(count, n, confidence=1 - tail)
 
 
 def upper_bound(count: int, n: int, *, confidence: float = CONFIDENCE) -> float:
     """The share that the true one does not exceed; 1 - (1 - confidence)^(1/n) where nothing was seen."""
-    _checked(count, n, confidence)
+    _check_counts(count, n, confidence)
     return 1.0 if count == n else float(stats.beta.ppf(confidence, count + 1, n - count))
 
 
-def chance_of_as_many(count: int, n: int, chance: float) -> float:
+def binomial_p(count: int, n: int, chance: float) -> float:
     """Pr[at least `count` of `n`] where each has the chance `chance`: the one-sided exact p-value."""
-    _checked(count, n, CONFIDENCE)
+    _check_counts(count, n, CONFIDENCE)
     return float(stats.binom.sf(count - 1, n, chance))
 
 
@@ -85,18 +85,18 @@ def _wilson(share: float, n: int, confidence: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def rounded_up(value: float) -> float:
+def round_up(value: float) -> float:
     """To the next tenth of a percent, so that what is said is not more than what holds."""
     thousandths = int(value * 1000)
     return (thousandths + (value * 1000 - thousandths > 1e-9)) / 1000
 
 
-def percent_rounded_up(bound: float) -> str:
+def percent_round_up(bound: float) -> str:
     """An upper bound as `9.0%`."""
-    return f"{100 * rounded_up(bound):.1f}%"
+    return f"{100 * round_up(bound):.1f}%"
 
 
-def _checked(count: int, n: int, confidence: float) -> float:
+def _check_counts(count: int, n: int, confidence: float) -> float:
     if n < 1 or not 0 <= count <= n:
         raise GradveilError(
             f"{count} of {n} is no share: at least one image, and no more successes than images, would do"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradveil.audit.accuracy import AccuracyLoss
-from gradveil.audit.proportions import Proportion, percent_rounded_up, proportion, rounded_up
+from gradveil.audit.proportions import Proportion, percent_round_up, proportion, round_up
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ def statement(found: Success, loss: AccuracyLoss | None, *, defense: str, model:
     against = f"against the attacks tried on {model}, {stage}, worst case per image, n={found.reached.n}"
     if found.delta >= 1:
         return f"Nothing can be claimed for {defense} at {found.eps:g} dB {against}: every image reached it."
-    delta, gamma = rounded_up(found.delta), "not measured" if loss is None else f"{rounded_up(loss.gamma):.3f}"
+    delta, gamma = round_up(found.delta), "not measured" if loss is None else f"{round_up(loss.gamma):.3f}"
     cost = "the accuracy was not measured"
     if loss is not None:
         source = "by the test set alone" if loss.source == "test set" else f"over {loss.seeds} training seeds"
-        cost = f"the accuracy falls by less than {100 * rounded_up(loss.gamma):.1f} points ({source})"
+        cost = f"the accuracy falls by less than {100 * round_up(loss.gamma):.1f} points ({source})"
     return (
         f"({found.eps:g} dB, {delta:.3f}, {gamma}) for {defense} {against}: at 95% confidence each, fewer than "
-        f"{percent_rounded_up(delta)} of images like these are rebuilt at {found.eps:g} dB or better, and {cost}."
+        f"{percent_round_up(delta)} of images like these are rebuilt at {found.eps:g} dB or better, and {cost}."
     )
 
 
@@ -61,6 +61,6 @@ def _words(reached: Proportion, eps: float, by_null: int) -> str:
         said = f"{everybody} reached {eps:g} dB; no share below 100% can be claimed"
     else:
         how_many = "no image" if reached.count == 0 else f"{reached.count} image{'s' if reached.count > 1 else ''}"
-        bound = f"fewer than {percent_rounded_up(reached.upper)} do"
+        bound = f"fewer than {percent_round_up(reached.upper)} do"
         said = f"{how_many} of {reached.n} reached {eps:g} dB; at 95% confidence {bound}"
     return f"{said} (for {by_null} of them a guess of one colour does too)" if by_null else said

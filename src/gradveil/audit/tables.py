@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradveil.audit.accuracy import Accuracy
-from gradveil.audit.perception import Perceived
-from gradveil.audit.properties import Telling
-from gradveil.checked import from_fields
+from gradveil.audit.perception import PerceptualDistance
+from gradveil.audit.properties import StageProperties
 from gradveil.errors import GradveilError
-from gradveil.files import read_text, write_json
+from gradveil.io.files import read_text, write_json
+from gradveil.io.typed_json import from_fields
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -57,5 +57,7 @@ class Table(Generic[T]):
 
 
 ACCURACIES = Table("accuracies.json", Accuracy, lambda one: (one.defense, one.seed))
-PROPERTIES = Table("properties.json", Telling, lambda one: (one.stage, one.index))
-PERCEPTION = Table("lpips.json", Perceived, lambda one: (one.stage, one.defense, one.attack, one.attacker, one.index))
+PROPERTIES = Table("properties.json", StageProperties, lambda one: (one.stage, one.index))
+PERCEPTION = Table(
+    "lpips.json", PerceptualDistance, lambda one: (one.stage, one.defense, one.attack, one.attacker, one.index)
+)

@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gradveil.audit.comparisons import Comparison, against_controls, saved
+from gradveil.audit.comparisons import Comparison, compare_with_controls, compare_with_undefended
 from gradveil.audit.findings import Findings
-from gradveil.audit.proportions import Proportion, percent_rounded_up, proportion
+from gradveil.audit.proportions import Proportion, percent_round_up, proportion
 from gradveil.audit.spread import Spread
-from gradveil.scenario import UNDEFENDED
+from gradveil.leakage.scenario import UNDEFENDED
 
 FAILED: Literal["attack failed even without defense"] = "attack failed even without defense"
 LEAKS: Literal["leaks"] = "leaks"
@@ -75,14 +75,14 @@ def verdicts_on(found: Sequence[Findings], controls: Collection[str] = ()) -> li
     ]
 
 
-def works(found: Findings) -> bool | None:
+def attack_works(found: Findings) -> bool | None:
     """Whether the attacks clearly get something; None where a single image cannot say."""
-    if signs(found):
+    if signs_of_leakage(found):
         return True
     return None if found.n < 2 else False
 
 
-def signs(found: Findings) -> list[str]:
+def signs_of_leakage(found: Findings) -> list[str]:
     """What shows that something leaks, in words; empty where nothing does."""
     gain, said = found.spreads.gain, []
     if gain.above_zero:
@@ -122,13 +122,13 @@ def doubts(found: Findings, bare: Findings, gone: Comparison | None) -> list[str
 
 def _verdict(found: Findings, bare: Findings | None, random: Sequence[Findings]) -> Verdict:
     undefended = found.defense == UNDEFENDED
-    gone = None if undefended or bare is None else saved(bare, found)
+    gone = None if undefended or bare is None else compare_with_undefended(bare, found)
     control = (
-        None if undefended or found.defense in {one.defense for one in random} else against_controls(found, random)
+        None if undefended or found.defense in {one.defense for one in random} else compare_with_controls(found, random)
     )
-    working = None if bare is None else works(bare)
+    working = None if bare is None else attack_works(bare)
     kept = [] if undefended or bare is None else doubts(found, bare, gone)
-    level, text = _judged(found, bare, working, kept)
+    level, text = _level_and_text(found, bare, working, kept)
     if gone is not None and level in (LEAKS, PROTECTS):
         text += f" {gone.text}"
     if control is not None:
@@ -150,10 +150,12 @@ def _verdict(found: Findings, bare: Findings | None, random: Sequence[Findings])
     )
 
 
-def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: Sequence[str]) -> tuple[Level, str]:
+def _level_and_text(
+    found: Findings, bare: Findings | None, working: bool | None, kept: Sequence[str]
+) -> tuple[Level, str]:
     gain = found.spreads.gain
     lost = f" {found.diverged_runs} of {found.runs} runs diverged and count as failed." if found.diverged_runs else ""
-    if leaking := signs(found):
+    if leaking := signs_of_leakage(found):
         mean = "" if gain.above_zero else f"; on average {_over_one_colour(found)}"
         return LEAKS, f"Leaks: {'; '.join(leaking)}{mean}.{lost}"
     if bare is None:
@@ -169,7 +171,9 @@ def _judged(found: Findings, bare: Findings | None, working: bool | None, kept: 
         return FAILED, f"Attack failed even without defense: {there}{here}.{lost}"
     if kept:
         return CANNOT_TELL, f"Cannot tell from {_over_one_colour(found)}: {'; '.join(kept)}.{lost}"
-    room = f"none gains {STANDS_OUT:g} dB, at 95% confidence fewer than {percent_rounded_up(_standing_out(found).upper)} do"
+    room = (
+        f"none gains {STANDS_OUT:g} dB, at 95% confidence fewer than {percent_round_up(_standing_out(found).upper)} do"
+    )
     bound = f"; {found.success[0].text}" if found.success else ""
     knowing = any(attack.attacker != "plain" for attack in found.attacks)
     unknown = "" if knowing else " No attacker who knows the defense was tried."

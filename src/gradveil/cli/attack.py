@@ -11,7 +11,7 @@ from gradveil.cli.network import ModelOption, WeightsOption, open_network
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say, table
 
 if TYPE_CHECKING:
-    from gradveil.records import Record
+    from gradveil.leakage.records import Record
 
 
 def attack(
@@ -80,11 +80,11 @@ def attack(
     from dataclasses import asdict, replace
 
     from gradveil import datasets
-    from gradveil.defenses import defense_named
+    from gradveil.defenses import parse_defense
     from gradveil.errors import GradveilError
-    from gradveil.leakage import check, measure
+    from gradveil.leakage.measuring import check, measure
+    from gradveil.leakage.scenario import Scenario
     from gradveil.progress import bar
-    from gradveil.scenario import Scenario
 
     if what is not None:
         if what != "list":
@@ -92,7 +92,7 @@ def attack(
         list_attacks(json=json)
         return
     check_folder(out)
-    chosen_defense = defense_named(defense)
+    chosen_defense = parse_defense(defense)
     defense = str(chosen_defense)
     chosen = parse_indices(indices)
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
@@ -155,11 +155,12 @@ def show(title: str, records: "list[Record]") -> None:
 
 def write_grids(records: "list[Record]", folder: Path) -> list[Path]:
     """A picture per setting: private, shared and rebuilt images."""
-    from gradveil.names import slug
-    from gradveil.report import grouped, write_grid
+    from gradveil.naming import slug
+    from gradveil.report import group_records, write_grid
 
     return [
-        write_grid(group, folder / slug(group.model, group.stage, f"{group.attack}.png")) for group in grouped(records)
+        write_grid(group, folder / slug(group.model, group.stage, f"{group.attack}.png"))
+        for group in group_records(records)
     ]
 
 

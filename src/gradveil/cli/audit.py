@@ -66,15 +66,15 @@ def audit(
     from gradveil.audit.perception import lpips_metric
     from gradveil.audit.plan import TRAINED, AuditPlan, parse_defenses
     from gradveil.cli.report import parse_formats, write_formats
-    from gradveil.defenses import defense_named
-    from gradveil.names import slug
+    from gradveil.defenses import parse_defense
+    from gradveil.naming import slug
     from gradveil.progress import bar
     from gradveil.report import RunNotes, Study, read_run
 
     plan = AuditPlan(
         dataset=dataset,
         model=model,
-        defenses=tuple(str(defense_named(one)) for one in parse_defenses(defenses)),
+        defenses=tuple(str(parse_defense(one)) for one in parse_defenses(defenses)),
         attacks=parse_words(attacks),
         stages=parse_words(stages or ("0,5,20" if weights is None else TRAINED)),
         images=images,

@@ -13,11 +13,11 @@ from gradveil.cli.output import JsonOption, emit, say, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gradveil.federated.history import Row
-    from gradveil.federated.plan import Plan
-    from gradveil.federated.summary import Leak
-    from gradveil.federated.watch import Load
-    from gradveil.scenario import Scenario
+    from gradveil.federated.curious.summary import Leak
+    from gradveil.federated.curious.watch import Load
+    from gradveil.federated.history import HistoryRow
+    from gradveil.federated.plan import FederatedPlan
+    from gradveil.leakage.scenario import Scenario
 
 IterationsOption = Annotated[int | None, typer.Option(help="Of the attack; default: as published.", min=1)]
 LabelsOption = Annotated[
@@ -37,7 +37,6 @@ def curious(
     attacker: AttackerOption = None,
     iterations: IterationsOption = None,
     labels: LabelsOption = None,
-    follow: Annotated[bool, typer.Option("--follow", hidden=True)] = False,
     model: Annotated[
         str | None, typer.Option(help="Allow the recordings to run this model of your own, package.module:function.")
     ] = None,
@@ -54,23 +53,16 @@ def curious(
         gradveil curious runs/federate/mine --attack inverting-gradients --attacker adaptive
     """
     from gradveil.errors import GradveilError
+    from gradveil.federated.curious.watch import plan_loader, read_attack_settings
     from gradveil.federated.history import read_history
     from gradveil.federated.recordings import recordings_in
-    from gradveil.federated.watch import follow as following
-    from gradveil.federated.watch import read_how
-    from gradveil.parallel import one_thread
-    from gradveil.scenario import Scenario
+    from gradveil.leakage.scenario import Scenario
 
-    before = read_how(folder) or (None if attack is None else Scenario("", "", "", "none", attack, None, 0))
+    before = read_attack_settings(folder) or (None if attack is None else Scenario("", "", "", "none", attack, None, 0))
     if before is None:
         raise GradveilError(f"{folder} does not say how to attack; --attack NAME would do")
     how = replace(scenario(before, attack, iterations, labels, attacker), seed=before.seed if seed is None else seed)
-    load = loader(data_dir, model=model, dataset=dataset)
-    if follow:
-        with one_thread():
-            for line in following(folder, how, load):
-                typer.echo(line)
-        return
+    load = plan_loader(data_dir, model=model, dataset=dataset)
     if not recordings_in(folder):
         raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")
     leaks = attack_recorded(folder, how, load)
@@ -79,7 +71,7 @@ def curious(
     report_run(folder, _plan_of(folder), read_history(folder), leaks, load, json=json)
 
 
-def _plan_of(folder: Path) -> "Plan":
+def _plan_of(folder: Path) -> "FederatedPlan":
     """The plan of the first recording that can be read."""
     from gradveil.errors import GradveilError
     from gradveil.federated.recordings import read_recording, recordings_in
@@ -98,27 +90,11 @@ def scenario(
     return replace(how, **{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
 
 
-def loader(data_dir: Path | None, *, model: str | None = None, dataset: str | None = None) -> "Load":
-    """Loads the images of a plan, once; a plan may name code and folders that the user named too."""
-    from functools import lru_cache
-
-    from gradveil import datasets
-    from gradveil.federated.plan import Plan
-    from gradveil.types import Dataset
-
-    @lru_cache(maxsize=1)
-    def load(plan: Plan) -> Dataset:
-        plan.check_foreign(model=model, dataset=dataset)
-        return datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
-
-    return load
-
-
 def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]":
     """Attack all recordings of the folder that were not attacked yet, with a bar; says which cannot be."""
+    from gradveil.federated.curious.summary import leaks_of
+    from gradveil.federated.curious.watch import attack_all
     from gradveil.federated.recordings import recordings_in
-    from gradveil.federated.summary import leaks_of
-    from gradveil.federated.watch import attack_all
     from gradveil.parallel import one_thread
     from gradveil.progress import bar
 
@@ -132,7 +108,7 @@ def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]"
     return leaks
 
 
-def _proved(plan: "Plan", load: "Load") -> "dict[str, float]":
+def _privacy_proof(plan: "FederatedPlan", load: "Load") -> "dict[str, float]":
     """Epsilon and delta, where the defense proves some."""
     from gradveil.federated.participant import participants_of
     from gradveil.federated.privacy import delta_of, epsilon_of
@@ -144,8 +120,8 @@ def _proved(plan: "Plan", load: "Load") -> "dict[str, float]":
 
 def report_run(
     folder: Path,
-    plan: "Plan",
-    history: "Sequence[Row]",
+    plan: "FederatedPlan",
+    history: "Sequence[HistoryRow]",
     leaks: "Sequence[Leak]",
     load: "Load",
     *,
@@ -154,7 +130,7 @@ def report_run(
     """Accuracy and leakage per round as a table (or JSON), a CSV file and a plot; what the defense proves."""
     from dataclasses import asdict
 
-    from gradveil.federated.summary import write_leaks
+    from gradveil.federated.curious.summary import write_leaks
     from gradveil.plots import plot_rounds
 
     plot = folder / "rounds.png"
@@ -163,7 +139,7 @@ def report_run(
         plot_rounds(plot, title, history, leaks)
     if leaks:
         write_leaks(folder / "leakage.csv", leaks)
-    proved = _proved(plan, load)
+    proved = _privacy_proof(plan, load)
     if json:
         emit(
             {

@@ -43,14 +43,14 @@ def defenses(
     """
     from dataclasses import asdict
 
-    from gradveil.defenses import DEFENSES, EXAMPLES, defense_named
+    from gradveil.defenses import DEFENSES, EXAMPLES, parse_defense
 
     chosen = [name] if name else [*(EXAMPLES.get(one, one) for one in DEFENSES), "3-1-7"]
-    rows = [_row(defense_named(one)) for one in chosen]
+    rows = [_row(parse_defense(one)) for one in chosen]
     if not (images is steps is delta is epsilon is None):
-        rows[0] = _accounted(rows[0], images, batch, steps, delta, epsilon)
+        rows[0] = _with_epsilon(rows[0], images, batch, steps, delta, epsilon)
     if measure:
-        rows = _measured(rows, model or DEFAULT_MODEL, dataset, data_dir, batch, repeats, seed)
+        rows = _with_costs(rows, model or DEFAULT_MODEL, dataset, data_dir, batch, repeats, seed)
     if json:
         emit({"defenses": [asdict(row) | {"defense": str(row.defense)} for row in rows]})
     elif name:
@@ -63,7 +63,7 @@ def defenses(
 
 
 @dataclass(frozen=True)
-class Row:
+class DefenseFacts:
     """A defense and what there is to say of it; `refused` is why its cost could not be measured."""
 
     defense: "Defense"
@@ -90,23 +90,23 @@ class Row:
         return found
 
 
-def _row(defense: "Defense") -> Row:
+def _row(defense: "Defense") -> DefenseFacts:
     from dataclasses import MISSING, fields, is_dataclass
 
     from gradveil.defenses import DEFENSES
-    from gradveil.spelling import spelled
+    from gradveil.naming import format_setting
 
     settings: dict[str, str | None] = {}
     if is_dataclass(defense) and type(defense) in DEFENSES.values():
         for field in fields(defense):
-            default = "" if field.default is None else spelled(field.default)
+            default = "" if field.default is None else format_setting(field.default)
             settings[field.name] = None if field.default is MISSING else default
-    return Row(defense, (type(defense).__doc__ or "").partition("\n")[0], settings, defense.guarantee)
+    return DefenseFacts(defense, (type(defense).__doc__ or "").partition("\n")[0], settings, defense.guarantee)
 
 
-def _accounted(
-    row: Row, images: int | None, batch: int, steps: int | None, delta: float | None, epsilon: float | None
-) -> Row:
+def _with_epsilon(
+    row: DefenseFacts, images: int | None, batch: int, steps: int | None, delta: float | None, epsilon: float | None
+) -> DefenseFacts:
     from gradveil.defenses.parts import private_part
     from gradveil.errors import GradveilError
 
@@ -126,9 +126,9 @@ def _accounted(
     return replace(row, epsilon=told.epsilon(batch / images, steps), delta=told.delta)
 
 
-def _measured(
-    rows: list[Row], model: str, dataset: str, data_dir: Path | None, batch: int, repeats: int, seed: int
-) -> list[Row]:
+def _with_costs(
+    rows: list[DefenseFacts], model: str, dataset: str, data_dir: Path | None, batch: int, repeats: int, seed: int
+) -> list[DefenseFacts]:
     from gradveil.datasets import load
     from gradveil.defenses.costs import cost_of
     from gradveil.errors import GradveilError

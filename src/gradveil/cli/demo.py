@@ -21,7 +21,7 @@ def demo(
     """
     from dataclasses import asdict
 
-    from gradveil.demo import run_demo
+    from gradveil.cli.demo_run import run_demo
     from gradveil.progress import bar
     from gradveil.report import Study, read_run
 

@@ -11,8 +11,8 @@ from gradveil.cli.output import say
 
 if TYPE_CHECKING:
     from gradveil.federated.curiosity import Curiosity
-    from gradveil.federated.history import Row
-    from gradveil.federated.plan import Plan
+    from gradveil.federated.history import HistoryRow
+    from gradveil.federated.plan import FederatedPlan
 
 ENGINES = ("embedded", "flower", "gloo")
 
@@ -60,16 +60,16 @@ PatienceOption = Annotated[
 class Engine:
     """Trains, with somebody curious or without, and gives the history; `topology` is who talks with whom where it matters."""
 
-    train: "Callable[[Curiosity | None], Sequence[Row]]"
+    train: "Callable[[Curiosity | None], Sequence[HistoryRow]]"
     topology: str | None = None
 
-    def __call__(self, curiosity: "Curiosity | None") -> "Sequence[Row]":
+    def __call__(self, curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
         return self.train(curiosity)
 
 
 def trainer(
     engine: str,
-    plan: "Plan",
+    plan: "FederatedPlan",
     folder: Path,
     *,
     data_dir: Path | None,
@@ -86,7 +86,7 @@ def trainer(
     """What trains as planned in `folder`; wrong settings fail here, before anything starts."""
     from gradveil import datasets
     from gradveil.errors import GradveilError
-    from gradveil.names import unknown
+    from gradveil.naming import unknown
     from gradveil.progress import bar
 
     if engine not in ENGINES:
@@ -110,13 +110,13 @@ def trainer(
             raise GradveilError("a SuperLink is for Flower: --engine flower would do")
         loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
         return Engine(lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history)
-    from gradveil.federated.flower_setup import check_flower, quiet
+    from gradveil.federated.flower.setup import check_flower, quiet
 
     check_flower(ray=superlink is None)
     quiet()
-    from gradveil.federated.flower_deployment import SuperLink, deploy
-    from gradveil.federated.flower_run import FlowerRun
-    from gradveil.federated.flower_simulation import simulate
+    from gradveil.federated.flower.deployment import SuperLink, deploy
+    from gradveil.federated.flower.run import FlowerRun
+    from gradveil.federated.flower.simulation import simulate
     from gradveil.federated.history import read_history
 
     # On another machine a relative folder would be anywhere.
@@ -124,11 +124,11 @@ def trainer(
         plan, folder.resolve(), timeout=timeout, patience=patience, data_dir=data_dir and data_dir.resolve()
     )
     if superlink is None:
-        return Engine(lambda curiosity: simulate(run.watched(curiosity), workers=workers, progress=bar).history)
+        return Engine(lambda curiosity: simulate(run.with_curiosity(curiosity), workers=workers, progress=bar).history)
     link = SuperLink(superlink, root_certificates, insecure)
 
-    def deployed(curiosity: "Curiosity | None") -> "Sequence[Row]":
-        deploy(run.watched(curiosity), link, folder / "flower-app", line=say)
+    def deployed(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
+        deploy(run.with_curiosity(curiosity), link, folder / "flower-app", line=say)
         if not (folder / "history.csv").is_file():
             say(f"the results are in {run.folder} on the machine of the SuperLink")
             return ()
@@ -138,7 +138,7 @@ def trainer(
 
 
 def _without_server(
-    plan: "Plan",
+    plan: "FederatedPlan",
     folder: Path,
     data_dir: Path | None,
     topology: str,
@@ -148,19 +148,19 @@ def _without_server(
 ) -> Engine:
     from gradveil import datasets
     from gradveil.errors import GradveilError
-    from gradveil.federated.gossip import Gossiped, gossip, join
-    from gradveil.federated.topology import topology_named
+    from gradveil.federated.gossip.topology import parse_topology
+    from gradveil.federated.gossip.training import GossipResult, gossip, join
     from gradveil.progress import bar
 
-    graph = topology_named(topology, plan.participants, seed=plan.seed)
+    graph = parse_topology(topology, plan.participants, seed=plan.seed)
     if (rank is None) != (rendezvous is None):
         raise GradveilError(
             "--rank and --rendezvous belong together: without either all participants are on this machine"
         )
     loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
 
-    def run(curiosity: "Curiosity | None") -> "Sequence[Row]":
-        done: Gossiped | None
+    def run(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
+        done: GossipResult | None
         if rank is None or rendezvous is None:
             done = gossip(plan, loaded, folder, graph, curiosity=curiosity, patience=patience, progress=bar)
         else:
@@ -182,4 +182,4 @@ def _without_server(
         say(f"participants' own accuracy: {min(own):.1%} to {max(own):.1%}; below is that of the mean of all weights")
         return done.history
 
-    return Engine(run, graph.spelled)
+    return Engine(run, graph.text)

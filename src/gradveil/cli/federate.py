@@ -11,7 +11,6 @@ from gradveil.cli.curious import (
     IterationsOption,
     LabelsOption,
     attack_recorded,
-    loader,
     report_run,
     scenario,
 )
@@ -32,7 +31,7 @@ from gradveil.cli.output import JsonOption, SeedOption, WorkersOption, check_fol
 from gradveil.cli.train import ModelOption
 
 if TYPE_CHECKING:
-    from gradveil.federated.summary import Leak
+    from gradveil.federated.curious.summary import Leak
 
 
 def federate(
@@ -96,24 +95,25 @@ def federate(
         gradveil federate --engine flower --superlink fl.example.org:8000 --root-certificates ca.pem --participants 3
         gradveil federate --engine gloo --topology ring --curious fast --curious-participant 2
     """
-    from gradveil.client import FedAvg, client_named
-    from gradveil.defenses import defense_named
+    from gradveil.client import FedAvg, parse_client
+    from gradveil.defenses import parse_defense
     from gradveil.errors import GradveilError
     from gradveil.federated.curiosity import Curiosity
-    from gradveil.federated.curious import check_curious
-    from gradveil.federated.folder import claimed
-    from gradveil.federated.plan import Plan
-    from gradveil.names import slug
-    from gradveil.scenario import Scenario
+    from gradveil.federated.curious.attacking import check_curious
+    from gradveil.federated.curious.watch import plan_loader, watching, write_attack_settings
+    from gradveil.federated.folder import claiming
+    from gradveil.federated.plan import FederatedPlan
+    from gradveil.leakage.scenario import Scenario
+    from gradveil.naming import slug
 
-    local = client_named(client)
+    local = parse_client(client)
     own_rate = local.lr if isinstance(local, FedAvg) else None
-    plan = Plan(
+    plan = FederatedPlan(
         dataset=dataset,
         model=model,
         participants=participants,
         rounds=rounds,
-        defense=str(defense_named(defense)),
+        defense=str(parse_defense(defense)),
         partition=partition,
         client=client,
         batch=parse_batch(batch),
@@ -125,7 +125,7 @@ def federate(
         augment=not plain_images,
         seed=seed,
     )
-    own = loader(data_dir, model=model, dataset=dataset)
+    own = plan_loader(data_dir, model=model, dataset=dataset)
     curiosity, how = None, None
     if curious is None:
         given = {
@@ -169,10 +169,8 @@ def federate(
     if how is None or curiosity is None:
         history = run(None)
     else:
-        from gradveil.federated.watch import watching, write_how
-
-        with claimed(folder, plan, curiosity, run.topology):
-            write_how(folder, how)
+        with claiming(folder, plan, curiosity, run.topology):
+            write_attack_settings(folder, how)
             if later:
                 history = run(curiosity)
             else:

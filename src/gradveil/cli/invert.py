@@ -38,15 +38,15 @@ def invert(
         gradveil invert gradient.safetensors --model lenet --weights model.safetensors --attack idlg
         gradveil invert update.safetensors --model my_package.nets:build --image-shape 3x32x32 --images 8 --attack fast
     """
-    from gradveil.animation import animated
-    from gradveil.attacks import attack_named
-    from gradveil.client import client_named
-    from gradveil.files import writing
-    from gradveil.inverting import invert as run
+    from gradveil.attacks import parse_attack
+    from gradveil.attacks.inverting import invert as run
+    from gradveil.client import parse_client
+    from gradveil.io.animation import to_gif
+    from gradveil.io.files import writing
+    from gradveil.io.pictures import to_pil
     from gradveil.models import build
     from gradveil.models.weights import load_state
     from gradveil.parallel import one_thread
-    from gradveil.pictures import to_pil
     from gradveil.progress import bar
     from gradveil.types import to_bytes
 
@@ -56,7 +56,7 @@ def invert(
     if weights is not None:
         load_state(network, weights)
     given = None if labels is None else parse_labels(labels)
-    chosen = attack_named(attack, iterations=iterations)
+    chosen = parse_attack(attack, iterations=iterations)
     with one_thread(), bar(f"{attack} on {model}", chosen.iterations * chosen.restarts, "steps") as advance:
         found = run(
             network,
@@ -66,7 +66,7 @@ def invert(
             image_shape=shape,
             seed=seed,
             images=images if given is None else len(given),
-            client=client_named(client),
+            client=parse_client(client),
             on_iteration=lambda: advance(1),
         )
     pictures = [out / f"{number}.png" for number in range(len(found.images))]
@@ -75,7 +75,7 @@ def invert(
             to_pil(to_bytes(found.images)[number]).save(temporary, format="PNG")
         if found.trace is not None:
             with writing(path.with_suffix(".gif")) as temporary:
-                temporary.write_bytes(animated(found.trace.frames[:, number]))
+                temporary.write_bytes(to_gif(found.trace.frames[:, number]))
     if json:
         emit(
             {

@@ -48,9 +48,10 @@ def open_network(
     from gradveil.defenses import Defense, NoDefense
     from gradveil.errors import GradveilError
     from gradveil.models import build, untrained
-    from gradveil.models.weights import fits, load_model
+    from gradveil.models.weights import fits
     from gradveil.parallel import one_thread
     from gradveil.training.early import train_steps
+    from gradveil.training.networks import load_model
 
     if weights is None:
         name = model or DEFAULT_MODEL

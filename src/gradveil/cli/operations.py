@@ -13,7 +13,7 @@ from gradveil.cli.score import (
     ImagesOption,
     ScoreOption,
     make_scorer,
-    say_how_gradients_were_had,
+    say_if_slow,
     setting,
 )
 
@@ -39,7 +39,7 @@ def operations(
         gradveil operations --model convnet-16 --images 20 --json
     """
     from gradveil.errors import GradveilError
-    from gradveil.files import write_json
+    from gradveil.io.files import write_json
     from gradveil.plots import plot_operations
     from gradveil.progress import bar
     from gradveil.search.ranking import rank, single_operations
@@ -61,7 +61,7 @@ def operations(
     alone = single_operations(scorer.held_out.image_shape[0])
     check_folder(out)
     ranked = rank(scorer, out / "study.sqlite3", [plain, *alone], workers=workers, progress=bar)
-    say_how_gradients_were_had(scorer)
+    say_if_slow(scorer)
     if plain not in ranked:
         raise GradveilError("S_pri of untransformed images is not finite: the model's gradients are no numbers")
     baseline = ranked.pop(plain).privacy

@@ -55,7 +55,7 @@ def report(
 
 def parse_formats(text: str) -> list[str]:
     """`html,md` to names, each once."""
-    from gradveil.names import lookup
+    from gradveil.naming import lookup
 
     names = dict.fromkeys(part.strip() for part in text.split(","))
     return [lookup({name: name for name in FORMATS}, name, "format") for name in names]

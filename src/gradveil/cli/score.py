@@ -78,7 +78,7 @@ def setting(network: Network, dataset: str, definition: str, score: str, seed: i
     }
 
 
-def say_how_gradients_were_had(scorer: "Scorer") -> None:
+def say_if_slow(scorer: "Scorer") -> None:
     """A word where the model made it slow."""
     if not scorer.network.batched:
         say("this model's layers are not all known here: gradients were computed image by image, which is slower")
@@ -133,7 +133,7 @@ def score(
     )
     with one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
         scores = scorer(chosen, advance=advance)
-    say_how_gradients_were_had(scorer)
+    say_if_slow(scorer)
     if plot is not None:
         draw_curves(plot, scorer, chosen)
     if json:
@@ -154,10 +154,10 @@ def draw_curves(path: Path, scorer: "Scorer", policy: "Policy") -> None:
     """GradSim along the way from noise to the image, with and without the policy, at the published points."""
     from gradveil.parallel import one_thread
     from gradveil.plots import plot_curves
-    from gradveil.scores.privacy import published
+    from gradveil.scores.privacy import published_definition
     from gradveil.transforms import Policy
 
-    definition = published(scorer.definition, None)
+    definition = published_definition(scorer.definition, None)
     shown = {"untransformed": Policy.parse("identity"), str(policy): policy}
     with one_thread():
         curves = {name: scorer.curves(one, definition, most=CURVES).numpy() for name, one in shown.items()}

@@ -12,7 +12,7 @@ from gradveil.cli.score import (
     DefinitionOption,
     ScoreOption,
     make_scorer,
-    say_how_gradients_were_had,
+    say_if_slow,
     setting,
 )
 
@@ -62,14 +62,14 @@ def search(
         gradveil search --model convnet-16 --budget 20 --images 16 --json
         gradveil search --weights ... --sampler nsga2 --storage postgresql://host/db --backend ray
     """
-    from gradveil.files import write_json
+    from gradveil.io.files import write_json
+    from gradveil.plots.search import save_plots
     from gradveil.progress import bar
-    from gradveil.search import Plan
+    from gradveil.search import SearchPlan
     from gradveil.search import search as run
-    from gradveil.search.plots import save_plots
     from gradveil.transforms import Provenance
 
-    plan = Plan(budget, keep, sampler, redundancy, confidence, fresh=fresh, gradients=gradients)
+    plan = SearchPlan(budget, keep, sampler, redundancy, confidence, fresh=fresh, gradients=gradients)
     scorer, network = make_scorer(
         model,
         weights,
@@ -85,7 +85,7 @@ def search(
     check_folder(out)
     place = storage if storage is not None else out / "study.sqlite3"
     found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
-    say_how_gradients_were_had(scorer)
+    say_if_slow(scorer)
     summary = found.summary() | setting(network, dataset, definition, score, seed)
     write_json(out / "search.json", summary)
     provenance = Provenance(dataset=dataset, model=f"{network.name}, {network.stage}", seed=seed)

@@ -49,17 +49,17 @@ def train(
         gradveil train --model lenet --defense precode
     """
     from gradveil import datasets
-    from gradveil.defenses import NoDefense, defense_named
+    from gradveil.defenses import NoDefense, parse_defense
     from gradveil.defenses.parts import private_part
-    from gradveil.names import slug
+    from gradveil.naming import slug
     from gradveil.progress import bar
-    from gradveil.training import SEMI, SEMI_SHARE, Recipe
+    from gradveil.training import SEMI, SEMI_FRACTION, Recipe
     from gradveil.training import train as run
 
-    chosen = defense_named(defense)
+    chosen = parse_defense(defense)
     part = "" if chosen == NoDefense() else str(chosen)
     if semi and "[" not in dataset:
-        dataset += SEMI_SHARE
+        dataset += SEMI_FRACTION
     length = epochs if epochs is not None else (SEMI if semi else Recipe()).epochs
     recipe = Recipe(epochs=length, batch_size=batch_size, lr=lr, halve_loss=halve_loss)
     folder = out or Path("runs/train") / slug(dataset, model, f"{length}epochs", part, f"seed{seed}")

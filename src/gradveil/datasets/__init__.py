@@ -5,7 +5,7 @@ What a name may be is in `names`, what names there are in `catalogue`, where fil
 
 from gradveil.datasets.catalogue import DATASETS
 from gradveil.datasets.entries import Archive, Entry
-from gradveil.datasets.listing import Row, listing
+from gradveil.datasets.listing import DatasetFacts, listing
 from gradveil.datasets.loading import load
 from gradveil.datasets.samples import Samples, dataset_from_samples, from_samples
 from gradveil.datasets.statistics import channel_statistics
@@ -14,9 +14,9 @@ from gradveil.progress import Progress, bar, silent
 __all__ = [
     "DATASETS",
     "Archive",
+    "DatasetFacts",
     "Entry",
     "Progress",
-    "Row",
     "Samples",
     "bar",
     "channel_statistics",

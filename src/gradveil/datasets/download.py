@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gradveil.datasets.entries import Archive, Entry
 from gradveil.errors import GradveilError
-from gradveil.files import writing
+from gradveil.io.files import writing
 from gradveil.progress import Advance, Progress
 
 _TIMEOUT = 30  # seconds without any byte

@@ -46,7 +46,7 @@ class EncodedSet:
         return replace(self, names=names, labels=self.labels[indices])
 
 
-def decoded(train: EncodedSet, test: EncodedSet, size: int | None, progress: Progress) -> tuple[ImageSet, ImageSet]:
+def decode_all(train: EncodedSet, test: EncodedSet, size: int | None, progress: Progress) -> tuple[ImageSet, ImageSet]:
     """Decode both parts together, because one coloured image in either makes both coloured."""
     readers = [_Reader(part.source, name, size) for part in (train, test) for name in part.names]
     names = [reader.where for reader in readers]
@@ -71,7 +71,7 @@ def decode(data: bytes, where: str, size: int | None = None) -> NDArray[np.uint8
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             image.load()
-            plain = eight_bit(image, where)
+            plain = to_eight_bit(image, where)
             if size is not None:
                 plain = plain.resize((size, size), Image.Resampling.BILINEAR)
             pixels = np.array(plain, np.uint8)
@@ -84,7 +84,7 @@ def decode(data: bytes, where: str, size: int | None = None) -> NDArray[np.uint8
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def eight_bit(image: "Image.Image", where: str) -> "Image.Image":
+def to_eight_bit(image: "Image.Image", where: str) -> "Image.Image":
     """The picture with one grey or three colour channels of a byte each; transparency is dropped."""
     if image.mode.startswith("I;16"):
         from PIL import Image

@@ -8,7 +8,7 @@ from gradveil.datasets.places import data_folder, find
 
 
 @dataclass(frozen=True)
-class Row:
+class DatasetFacts:
     """One dataset for display; `present` is a path, "embedded" or "not here". Megabytes are of 1,000,000 bytes."""
 
     name: str
@@ -22,7 +22,7 @@ class Row:
     present: str
 
 
-def listing(data_dir: Path | None = None) -> list[Row]:
+def listing(data_dir: Path | None = None) -> list[DatasetFacts]:
     """A row per entry of `DATASETS`, in its order. Looks at file names only, so it takes no time."""
     folder = data_folder(data_dir)
     rows = []
@@ -31,7 +31,7 @@ def listing(data_dir: Path | None = None) -> list[Row]:
         present = "embedded" if entry.embedded else str(found) if found else "not here"
         size = round(entry.download_bytes / 1e6, 1)
         rows.append(
-            Row(
+            DatasetFacts(
                 entry.name,
                 entry.title,
                 entry.train,

@@ -5,17 +5,17 @@ from pathlib import Path
 from gradveil.datasets.archives import SUFFIXES, open_archive
 from gradveil.datasets.catalogue import DATASETS
 from gradveil.datasets.download import download as download_archives
-from gradveil.datasets.encoded import EncodedSet, decoded
+from gradveil.datasets.encoded import EncodedSet, decode_all
 from gradveil.datasets.entries import Entry, Parts
 from gradveil.datasets.hub import read_hub
 from gradveil.datasets.names import DatasetName, parse
-from gradveil.datasets.places import EMBEDDED, data_folder, find, open_found
+from gradveil.datasets.places import EMBEDDED, data_folder, find, open_source
 from gradveil.datasets.selection import subset_indices
 from gradveil.datasets.sources import Folder
-from gradveil.datasets.stacking import resized
+from gradveil.datasets.stacking import resize
 from gradveil.datasets.trees import read_class_folders
 from gradveil.errors import GradveilError
-from gradveil.names import unknown
+from gradveil.naming import unknown
 from gradveil.progress import Progress, bar
 from gradveil.types import Dataset
 
@@ -39,10 +39,10 @@ def load(
         parts = Parts(parts.train.take(chosen), parts.test)
     train, test = parts.train, parts.test
     if isinstance(train, EncodedSet) and isinstance(test, EncodedSet):
-        return Dataset(name, *decoded(train, test, wanted.size, progress))
+        return Dataset(name, *decode_all(train, test, wanted.size, progress))
     assert not isinstance(train, EncodedSet) and not isinstance(test, EncodedSet)  # noqa: PT018
     if wanted.size is not None:
-        train, test = resized(train, wanted.size), resized(test, wanted.size)
+        train, test = resize(train, wanted.size), resize(test, wanted.size)
     return Dataset(name, train, test)
 
 
@@ -65,7 +65,7 @@ def _stored(wanted: DatasetName, data_dir: Path | None, seed: int, download: boo
         raise GradveilError(
             f"{folder / entry.name} still has no {entry.name} after the download; put {entry.placing} there"
         )
-    return entry.read(entry, open_found(entry, found), seed)
+    return entry.read(entry, open_source(entry, found), seed)
 
 
 def _read_own(path: Path, seed: int) -> Parts:

@@ -43,7 +43,7 @@ def find(entry: Entry, folder: Path) -> Path | None:
     return None
 
 
-def open_found(entry: Entry, path: Path) -> Source:
+def open_source(entry: Entry, path: Path) -> Source:
     """The folder at `path`, or the folder inside the archive at `path`, that has one of the layouts of `entry`."""
     if path.is_dir():
         return Folder(path)

@@ -41,7 +41,7 @@ def same_channels(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     return _widen(first, channels), _widen(second, channels)
 
 
-def resized(images: ImageSet, size: int) -> ImageSet:
+def resize(images: ImageSet, size: int) -> ImageSet:
     """Every image scaled to `size` x `size` by Pillow's bilinear filter, as the papers do with grey 28x28 images."""
     from PIL import Image
 

@@ -14,8 +14,7 @@ from gradveil.defenses.random import Random
 from gradveil.defenses.soteria import Soteria
 from gradveil.defenses.train_only import TrainOnly
 from gradveil.errors import GradveilError
-from gradveil.names import unknown
-from gradveil.spelling import made
+from gradveil.naming import parse_settings, unknown
 from gradveil.transforms import OPERATIONS, Policy, load_policy
 
 __all__ = [
@@ -35,7 +34,7 @@ __all__ = [
     "Random",
     "Soteria",
     "TrainOnly",
-    "defense_named",
+    "parse_defense",
 ]
 
 # Name -> defense; its fields are the settings a name may carry. Policies and policy files are defenses too.
@@ -62,7 +61,7 @@ EXAMPLES = {
 _POLICIES = ", a policy such as 3-1-7, a policy file, or several joined by ' | '"
 
 
-def defense_named(text: str, *, files: bool = True) -> Defense:
+def parse_defense(text: str, *, files: bool = True) -> Defense:
     """The defense called `text`.
 
     A name with its settings (`none`, `gaussian:1e-3`, `prune:0.7`, `precode:k=64,beta=1e-3`), a policy (`3-1-7+43-18-18`), a
@@ -73,14 +72,14 @@ def defense_named(text: str, *, files: bool = True) -> Defense:
         parts = [part.strip() for part in text.split("|")]
         if not all(parts):
             raise GradveilError(f"a defense is missing in {text!r}; something like 3-1-7 | prune:0.7 would do")
-        return Chain(tuple(defense_named(part, files=files) for part in parts))
+        return Chain(tuple(parse_defense(part, files=files) for part in parts))
     name, colon, settings = text.strip().partition(":")
     if name == TrainOnly.name:
         if not settings.strip():
             raise GradveilError("train-only goes before a defense: something like train-only:prune:0.7 would do")
-        return TrainOnly(defense_named(settings, files=files))
+        return TrainOnly(parse_defense(settings, files=files))
     if name in DEFENSES:
-        return made(DEFENSES[name], name, settings if colon else None, example=EXAMPLES.get(name, name))
+        return parse_settings(DEFENSES[name], name, settings if colon else None, example=EXAMPLES.get(name, name))
     try:
         return Augment(load_policy(text.strip()) if files else Policy.parse(text.strip()))
     except GradveilError:

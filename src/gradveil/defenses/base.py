@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence
 from gradveil.client import Client
-from gradveil.spelling import spelled
+from gradveil.naming import format_setting
 from gradveil.types import Batch, Gradients
 
 # `adaptive` knows the defense, `draw` also what it drew at random, `simulate` tries it out on every guess.
@@ -30,7 +30,7 @@ class Defense:
         """Whether what is proven asks that every image is in a batch by a draw of its own, so that batches differ in size."""
         return False
 
-    def sampled(self, expected: float) -> "Defense":
+    def with_expected_batch(self, expected: float) -> "Defense":
         """The same defense for batches of so many images on average, where how many there are must not show."""
         return self
 
@@ -88,9 +88,9 @@ class Defense:
     def __str__(self) -> str:
         if not is_dataclass(self):
             return self.name
-        required = [spelled(getattr(self, field.name)) for field in fields(self) if field.default is MISSING]
+        required = [format_setting(getattr(self, field.name)) for field in fields(self) if field.default is MISSING]
         changed = [
-            f"{field.name}={spelled(getattr(self, field.name))}"
+            f"{field.name}={format_setting(getattr(self, field.name))}"
             for field in fields(self)
             if field.default is not MISSING and getattr(self, field.name) != field.default
         ]

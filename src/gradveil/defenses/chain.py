@@ -30,8 +30,8 @@ class Chain(Defense):
     def poisson(self) -> bool:
         return any(member.poisson for member in self.members)
 
-    def sampled(self, expected: float) -> Defense:
-        return Chain(tuple(member.sampled(expected) for member in self.members))
+    def with_expected_batch(self, expected: float) -> Defense:
+        return Chain(tuple(member.with_expected_batch(expected) for member in self.members))
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         for number, member in enumerate(self.members):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gradveil.client import Client, share, trainable
+from gradveil.client import Client, share, trainable_parameters
 from gradveil.defenses.base import Defense, NoDefense
 from gradveil.errors import GradveilError
 from gradveil.types import Batch, ImageSet, to_unit
@@ -76,4 +76,4 @@ def _step(defense: Defense, network: nn.Module, images: ImageSet, client: Client
 
 
 def _parameters(model: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in trainable(model)[1])
+    return sum(parameter.numel() for parameter in trainable_parameters(model)[1])

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.attacks import Attack, Evidence
-from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable
+from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable_parameters
 from gradveil.defenses.base import Defense
 from gradveil.defenses.noise import GaussianNoise
-from gradveil.defenses.per_image import check_opacus, has_batch_norm, per_image, quiet, refuse_batch_norm
+from gradveil.defenses.per_image import check_opacus, has_batch_norm, ignoring_warnings, per_image, refuse_batch_norm
 from gradveil.defenses.pruning import Clip
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
@@ -55,7 +55,7 @@ class DpSgd(Defense):
     def poisson(self) -> bool:
         return True
 
-    def sampled(self, expected: float) -> "DpSgd":
+    def with_expected_batch(self, expected: float) -> "DpSgd":
         return self if self.expected is not None else replace(self, expected=expected)
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
@@ -94,7 +94,7 @@ class DpSgd(Defense):
             return math.inf
         accountant = RDPAccountant()
         accountant.history = [(self.noise, sample_rate, steps)] if steps else []
-        with quiet():
+        with ignoring_warnings():
             return float(accountant.get_epsilon(delta=self.delta))
 
     def for_epsilon(self, epsilon: float, sample_rate: float, steps: int) -> "DpSgd":
@@ -106,7 +106,7 @@ class DpSgd(Defense):
         from opacus.accountants.utils import get_noise_multiplier
 
         try:
-            with quiet():
+            with ignoring_warnings():
                 noise = get_noise_multiplier(
                     target_epsilon=epsilon,
                     target_delta=self.delta,
@@ -160,9 +160,9 @@ class PrivateGradient:
     def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
         # Not only where a batch has images: an empty one shares noise, which would look like a proof.
         refuse_batch_norm(model)
-        return self.released(self.clipped_sum(model, batch), len(batch.images))
+        return self.release(self.clipped_sum(model, batch), len(batch.images))
 
-    def released(self, total: Gradients, images: int) -> Gradients:
+    def release(self, total: Gradients, images: int) -> Gradients:
         """The noisy mean, of the clipped sum over a batch of so many images."""
         divisor = self.defense.divisor(images)
         mean = {name: value / divisor for name, value in total.items()}
@@ -171,18 +171,18 @@ class PrivateGradient:
 
     def clipped_sum(self, model: nn.Module, batch: Batch) -> Gradients:
         """The sum over images of gradients clipped to the norm."""
-        names, parameters = trainable(model)
+        names, parameters = trainable_parameters(model)
         sums = [torch.zeros_like(parameter) for parameter in parameters]
         at_once = max(1, MOST_ENTRIES // sum(parameter.numel() for parameter in parameters))
         # Splitting nothing gives one empty piece.
         pieces = torch.split(torch.arange(len(batch.images)), at_once) if len(batch.images) else ()
         for piece in pieces:
             each = per_image(model, Batch(batch.images[piece].detach(), batch.labels[piece]))
-            sums = [total + more for total, more in zip(sums, clipped(each, self.defense.norm), strict=True)]
+            sums = [total + more for total, more in zip(sums, clip_and_sum(each, self.defense.norm), strict=True)]
         return dict(zip(names, sums, strict=True))
 
 
-def clipped(each: list[Tensor], norm: float) -> list[Tensor]:
+def clip_and_sum(each: list[Tensor], norm: float) -> list[Tensor]:
     """The sum over images of their gradients, (B, ...) per parameter, none of them longer than `norm`."""
     lengths = torch.stack([one.unsqueeze(-1).flatten(1).norm(dim=1) for one in each]).norm(dim=0)
     scale = norm / lengths.clamp_min(norm)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gradveil.client import loss_of, trainable
+from gradveil.client import loss_of, trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.types import Batch
 
@@ -20,15 +20,15 @@ _LEFT = ("activations", "max_batch_len")
 
 def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
     """The gradient of every image, (B, ...) per trainable parameter."""
-    parameters = trainable(model)[1]
-    with _layers_in_training_mode(model), told_apart(model):
-        with quiet():
+    parameters = trainable_parameters(model)[1]
+    with _layers_in_training_mode(model), recording_per_image(model):
+        with ignoring_warnings():
             torch.autograd.grad(loss_of(model, batch), parameters, allow_unused=True)
-        return or_zeros(taken(model), parameters, len(batch.images))
+        return fill_zeros(take_per_image(model), parameters, len(batch.images))
 
 
 @contextmanager
-def told_apart(model: nn.Module) -> Iterator[None]:
+def recording_per_image(model: nn.Module) -> Iterator[None]:
     """Meanwhile a backward pass of a mean over images leaves every image's gradient for `taken`.
 
     Of layers in training mode, that is: Opacus looks at no others.
@@ -54,9 +54,9 @@ def told_apart(model: nn.Module) -> Iterator[None]:
                 delattr(module, name)
 
 
-def taken(model: nn.Module) -> list[Tensor | None]:
+def take_per_image(model: nn.Module) -> list[Tensor | None]:
     """What the last backward pass left for every trainable parameter, once; None where a parameter took no part in it."""
-    parameters = trainable(model)[1]
+    parameters = trainable_parameters(model)[1]
     found = [parameter.grad_sample for parameter in parameters]  # type: ignore[attr-defined]
     for parameter in parameters:
         parameter.grad_sample = None  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def taken(model: nn.Module) -> list[Tensor | None]:
     return found
 
 
-def or_zeros(found: Sequence[Tensor | None], parameters: Sequence[Tensor], images: int) -> list[Tensor]:
+def fill_zeros(found: Sequence[Tensor | None], parameters: Sequence[Tensor], images: int) -> list[Tensor]:
     """The gradients of the first so many images; zeros for parameters that took no part."""
     return [
         parameter.new_zeros((images, *parameter.shape)) if one is None else one[:images]
@@ -93,7 +93,7 @@ def check_opacus() -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def ignoring_warnings() -> Iterator[None]:
     """Warnings about what is meant to be.
 
     Opacus warns where an order outside of its list would give a smaller epsilon (the one it gives holds), and its hooks make
@@ -120,6 +120,6 @@ def _layers_in_training_mode(model: nn.Module) -> Iterator[None]:
 
 
 def _forget(model: nn.Module) -> None:
-    for parameter in trainable(model)[1]:
+    for parameter in trainable_parameters(model)[1]:
         for name in ("grad_sample", "_forward_counter"):
             vars(parameter).pop(name, None)

@@ -16,7 +16,7 @@ from gradveil.attacks.objectives import Layers, Weighing
 from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
 from gradveil.models.stochastic import Stochastic
-from gradveil.names import unknown
+from gradveil.naming import unknown
 from gradveil.randomness import derive_seed, generator
 from gradveil.types import Gradients
 
@@ -54,7 +54,7 @@ class Sample(Stochastic):
         return mu, F.softplus(raw)
 
 
-class Bottleneck(nn.Module):
+class VariationalBottleneck(nn.Module):
     """What goes into `layer` -> statistics of k values -> a sample of them -> the same shape again; it always samples.
 
     In front of a fully connected layer its own two are fully connected (PRECODE); in front of a convolution they are
@@ -108,7 +108,7 @@ class Precode(Defense):
         for position in self._positions(model):
             layer = defended.get_submodule(position)
             assert isinstance(layer, Layer)
-            bottleneck = Bottleneck(layer, self.k, self.beta, derive_seed(seed, "precode", position))
+            bottleneck = VariationalBottleneck(layer, self.k, self.beta, derive_seed(seed, "precode", position))
             bottleneck.to(layer.weight).train(layer.training)
             guarded = nn.Sequential(OrderedDict(precode=bottleneck, layer=layer)).train(layer.training)
             parent, _, child = position.rpartition(".")
@@ -151,9 +151,9 @@ class Precode(Defense):
         )
 
 
-def bottlenecks(model: nn.Module) -> dict[str, Bottleneck]:
+def bottlenecks(model: nn.Module) -> dict[str, VariationalBottleneck]:
     """The bottlenecks of a model by name; as prefixes they name the stochastic part of its gradient."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, Bottleneck)}
+    return {name: module for name, module in model.named_modules() if isinstance(module, VariationalBottleneck)}
 
 
 def read_draws(evidence: Evidence) -> Tensor:

@@ -30,13 +30,13 @@ class Prune(Defense):
             raise GradveilError(f"pruning needs a ratio from 0 to below 1, such as 0.7, got {self.ratio:g}")
 
     def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
-        return {name: self._pruned(tensor) for name, tensor in gradients.items()}
+        return {name: self._prune(tensor) for name, tensor in gradients.items()}
 
     def count(self, entries: int) -> int:
         """How many of `entries` are set to zero; the ratio is taken as it is written, 0.29 of 100 are 29."""
         return int(Fraction(repr(self.ratio)) * entries)
 
-    def _pruned(self, tensor: Tensor) -> Tensor:
+    def _prune(self, tensor: Tensor) -> Tensor:
         order = tensor.abs().flatten().argsort(stable=True)
         pruned = tensor.clone(memory_format=torch.contiguous_format)
         pruned.view(-1)[order[: self.count(tensor.numel())]] = 0
@@ -74,7 +74,7 @@ class Clip(Defense):
             return attack
         if float(_length(evidence.target)) < self.norm * (1 - 1e-5):
             return attack
-        return replace(attack, objective=NoLonger(attack.objective))
+        return replace(attack, objective=ShortenedObjective(attack.objective))
 
     @property
     def knowledge(self) -> str:
@@ -85,7 +85,7 @@ class Clip(Defense):
 
 
 @dataclass(frozen=True)
-class NoLonger:
+class ShortenedObjective:
     """`objective` of a guess whose gradient is first scaled down to the length of the shared one where it is longer."""
 
     objective: Objective

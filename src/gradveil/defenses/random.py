@@ -11,6 +11,7 @@ from gradveil.defenses.augment import Augment
 from gradveil.defenses.base import Attacker, Defense
 from gradveil.errors import GradveilError
 from gradveil.transforms.policy import Policy
+from gradveil.transforms.sampling import random_policies
 
 MOST_POLICIES = 1000
 
@@ -62,7 +63,4 @@ class Random(Defense):
 
 @lru_cache(maxsize=64)
 def _hybrid(k: int, draw: int) -> Policy:
-    # The search brings Optuna along, which nobody else here needs.
-    from gradveil.search.sampling import random_policies
-
     return Policy(tuple(policy.members[0] for policy in random_policies(draw, k, channels=3)))

@@ -14,7 +14,7 @@ from gradveil.defenses.dp_sgd import PrivateGradient
 from gradveil.defenses.pruning import Prune
 from gradveil.errors import GradveilError
 from gradveil.models.stochastic import drawing
-from gradveil.names import unknown
+from gradveil.naming import unknown
 from gradveil.types import Batch, Gradients
 
 # Pairs of an image and a feature in one backward pass.

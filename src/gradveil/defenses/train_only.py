@@ -51,8 +51,8 @@ class TrainOnly(_Held):
     def poisson(self) -> bool:
         return self.inner.poisson
 
-    def sampled(self, expected: float) -> Defense:
-        return TrainOnly(self.inner.sampled(expected))
+    def with_expected_batch(self, expected: float) -> Defense:
+        return TrainOnly(self.inner.with_expected_batch(expected))
 
     def client(self, client: Client, *, seed: int) -> Client:
         return self.inner.client(client, seed=seed)

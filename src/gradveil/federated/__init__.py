@@ -11,15 +11,15 @@ if TYPE_CHECKING:
     from gradveil.federated.participant import Update as Update
     from gradveil.federated.participant import network_of as network_of
     from gradveil.federated.participant import participants_of as participants_of
-    from gradveil.federated.plan import Plan as Plan
-    from gradveil.federated.rounds import Federated as Federated
+    from gradveil.federated.plan import FederatedPlan as FederatedPlan
+    from gradveil.federated.rounds import FederatedResult as FederatedResult
     from gradveil.federated.rounds import federate as federate
     from gradveil.federated.server import Server as Server
 
 _HOMES = {
-    "Federated": "rounds",
+    "FederatedResult": "rounds",
     "Participant": "participant",
-    "Plan": "plan",
+    "FederatedPlan": "plan",
     "Server": "server",
     "Update": "participant",
     "federate": "rounds",
@@ -27,7 +27,16 @@ _HOMES = {
     "participants_of": "participant",
 }
 
-__all__ = ["Federated", "Participant", "Plan", "Server", "Update", "federate", "network_of", "participants_of"]
+__all__ = [
+    "FederatedPlan",
+    "FederatedResult",
+    "Participant",
+    "Server",
+    "Update",
+    "federate",
+    "network_of",
+    "participants_of",
+]
 
 
 def __getattr__(name: str) -> object:

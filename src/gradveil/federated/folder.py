@@ -12,19 +12,21 @@ from torch import Tensor
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.history import HISTORY
-from gradveil.federated.plan import Plan
+from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.server import Server
-from gradveil.files import claim
-from gradveil.tensors import read_facts, read_tensors, write_tensors
+from gradveil.io.files import claim
+from gradveil.io.tensors import read_facts, read_tensors, write_tensors
 
-SETTINGS, HOW, LOG = "settings.json", "curious.json", "log.txt"
+SETTINGS, ATTACK_SETTINGS, LOG = "settings.json", "curious.json", "log.txt"
 # Of a training with a server, and of one without.
 CHECKPOINT, CHECKPOINTS = "checkpoint.safetensors", "checkpoints"
 CHECKPOINT_FORMAT = "gradveil-round"
 
 
 @contextmanager
-def claimed(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str | None = None) -> Iterator[None]:
+def claiming(
+    folder: Path, plan: FederatedPlan, curiosity: Curiosity | None, topology: str | None = None
+) -> Iterator[None]:
     """Write down what is trained and recorded in `folder`, or refuse when something else already is.
 
     What could not even begin does not keep the folder from the next try: refused before the first checkpoint, it leaves nothing.
@@ -37,7 +39,7 @@ def claimed(folder: Path, plan: Plan, curiosity: Curiosity | None, topology: str
         yield
     except GradveilError:
         if fresh and not (folder / CHECKPOINT).exists() and not (folder / CHECKPOINTS).exists():
-            for name in (SETTINGS, HOW, LOG, HISTORY, "curious.log"):
+            for name in (SETTINGS, ATTACK_SETTINGS, LOG, HISTORY, "curious.log"):
                 (folder / name).unlink(missing_ok=True)
             with suppress(OSError):  # somebody else has put something into it
                 for path in new:

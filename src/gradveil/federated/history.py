@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from gradveil.errors import GradveilError
-from gradveil.files import write_csv
+from gradveil.io.files import write_csv
 
 HISTORY = "history.csv"
 LARGEST_HISTORY = 16 * 2**20
 
 
 @dataclass(frozen=True)
-class Row:
+class HistoryRow:
     """Where the training stood after `round` rounds."""
 
     round: int
@@ -31,12 +31,12 @@ class Row:
         return math.sqrt(self.accuracy * (1 - self.accuracy) / self.test_images)
 
 
-def write_history(folder: Path, history: Sequence[Row]) -> None:
+def write_history(folder: Path, history: Sequence[HistoryRow]) -> None:
     """Put `history.csv` into a run folder."""
-    write_csv(folder / HISTORY, [field.name for field in fields(Row)], map(asdict, history))
+    write_csv(folder / HISTORY, [field.name for field in fields(HistoryRow)], map(asdict, history))
 
 
-def read_history(folder: Path) -> list[Row]:
+def read_history(folder: Path) -> list[HistoryRow]:
     """How accuracy went, from the `history.csv` of a run folder; nothing where there is none."""
     path = folder / HISTORY
     if not path.is_file():
@@ -46,7 +46,8 @@ def read_history(folder: Path) -> list[Row]:
             raise ValueError("too large")
         with path.open(newline="", encoding="utf-8") as file:
             return [
-                Row(int(row["round"]), float(row["accuracy"]), int(row["test_images"])) for row in csv.DictReader(file)
+                HistoryRow(int(row["round"]), float(row["accuracy"]), int(row["test_images"]))
+                for row in csv.DictReader(file)
             ]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise GradveilError(f"{path}: not a history of rounds ({error})") from error

@@ -8,15 +8,15 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from gradveil.client import remembering
+from gradveil.client import training_client
 from gradveil.defenses import Defense
-from gradveil.federated.partitions import partitioned
-from gradveil.federated.plan import Plan
+from gradveil.federated.partitions import partition_indices
+from gradveil.federated.plan import FederatedPlan
+from gradveil.io.tensors import content_hash
 from gradveil.models import untrained
-from gradveil.models.anatomy import anatomy
 from gradveil.models.stochastic import drawing, normal
+from gradveil.models.structure import structure_of
 from gradveil.randomness import derive_seed, generator, hashed_uniform
-from gradveil.store import content_hash
 from gradveil.training.batches import crop_and_flip
 from gradveil.types import Batch, Dataset, Gradients, ImageSet, to_channels_last
 
@@ -48,7 +48,7 @@ class Work:
 class Participant:
     """Number `number` of a plan with its part of the training images; all it does is a function of plan, round and weights."""
 
-    plan: Plan
+    plan: FederatedPlan
     number: int
     images: ImageSet
     # Of its own among all training images.
@@ -56,7 +56,7 @@ class Participant:
 
     @cached_property
     def defense(self) -> Defense:
-        return self.plan.make_defense().sampled(self.batch)
+        return self.plan.make_defense().with_expected_batch(self.batch)
 
     @property
     def batch(self) -> int:
@@ -75,7 +75,7 @@ class Participant:
 
     def contribute(self, network: nn.Module, number: int) -> Update:
         """Its update in round `number` from the weights in `network`, which is left as it was."""
-        client = remembering(self.plan.client_in(number))
+        client = training_client(self.plan.client_in(number))
         seed = self._seed(number, network)
         with self._training(network, number) as buffers:
             gradients = self.defense.shared(client, network, self.work(number).batch, seed=seed)
@@ -93,7 +93,7 @@ class Participant:
     def _training(self, network: nn.Module, number: int) -> Iterator[dict[str, Tensor]]:
         """The network as this participant trains it in this round: its draws are its own, its statistics do not outlive it."""
         modes = [] if network.training else [(module, module.training) for module in network.modules()]
-        buffers = anatomy(network).buffers
+        buffers = structure_of(network).buffers
         before = [buffer.clone() for buffer in buffers.values()]
         if modes:
             network.train()
@@ -126,7 +126,7 @@ class Participant:
         return self.indices[piece]
 
 
-class Promised(Mapping[int, Update]):
+class PendingUpdate(Mapping[int, Update]):
     """The updates of some participants in a round, each computed when it is looked at: one at a time is in memory.
 
     They belong to the weights that are in `network` then.
@@ -151,22 +151,22 @@ class Promised(Mapping[int, Update]):
 
 def images_behind(updates: Mapping[int, Update]) -> dict[int, int]:
     """How many images each counts for, without computing what is only promised."""
-    if isinstance(updates, Promised):
+    if isinstance(updates, PendingUpdate):
         return {one: participant.batch for one, participant in updates.participants.items()}
     return {one: update.images for one, update in updates.items()}
 
 
-def image_seed(plan: Plan, number: int) -> int:
+def image_seed(plan: FederatedPlan, number: int) -> int:
     """The seed of what the defense draws for images in round `number`."""
     return derive_seed(plan.seed, "images", number)
 
 
-def participants_of(plan: Plan, images: ImageSet) -> list[Participant]:
+def participants_of(plan: FederatedPlan, images: ImageSet) -> list[Participant]:
     """Everybody, each with its part of the training images."""
-    parts = partitioned(images.labels, plan.participants, plan.partition, seed=plan.seed)
+    parts = partition_indices(images.labels, plan.participants, plan.partition, seed=plan.seed)
     return [Participant(plan, number, images, indices) for number, indices in enumerate(parts)]
 
 
-def network_of(plan: Plan, dataset: Dataset) -> nn.Module:
+def network_of(plan: FederatedPlan, dataset: Dataset) -> nn.Module:
     """The network they begin with, with whatever the defense adds to it."""
     return plan.make_defense().network(untrained(plan.model, dataset, seed=plan.seed), seed=plan.seed)

@@ -26,7 +26,7 @@ def check_partition(text: str) -> tuple[str, float]:
     raise GradveilError(f"partition {text!r}: {_WOULD_DO}")
 
 
-def partitioned(labels: Tensor, participants: int, partition: str, *, seed: int) -> list[Tensor]:
+def partition_indices(labels: Tensor, participants: int, partition: str, *, seed: int) -> list[Tensor]:
     """Split images among participants: for each the sorted indices of its own, every image with exactly one of them.
 
     `iid` deals shuffled images out evenly. `dirichlet:ALPHA` splits every class by shares drawn from Dirichlet(ALPHA, ...): the

@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, replace
 
 import torch
 
-from gradveil.checked import from_json
-from gradveil.client import Client, FedAvg, client_named
-from gradveil.defenses import Defense, defense_named
+from gradveil.client import Client, FedAvg, parse_client
+from gradveil.defenses import Defense, parse_defense
 from gradveil.errors import GradveilError
 from gradveil.federated.partitions import check_partition
+from gradveil.io.typed_json import from_json
+from gradveil.leakage.scenario import FEDSGD
 from gradveil.randomness import generator, hashed_uniform
-from gradveil.scenario import FEDSGD
 
 MOST_PARTICIPANTS = 10_000
 MOST_ROUNDS = 1_000_000
@@ -19,7 +19,7 @@ LARGEST_PLAN = 64 * 2**10
 
 
 @dataclass(frozen=True)
-class Plan:
+class FederatedPlan:
     """Who trains what together, and how.
 
     Every round `per_round` of the `participants` (all without it) take `batch` of their images (all without it), and each of
@@ -61,17 +61,17 @@ class Plan:
             )
         if not 0 <= self.dropout < 1:
             raise GradveilError(f"a dropout is a probability from 0 to below 1, got {self.dropout:g}")
-        client_named(self.client)
+        parse_client(self.client)
         self.make_defense()
         check_partition(self.partition)
 
     def make_defense(self) -> Defense:
         """What every participant does so that less leaks."""
-        return defense_named(self.defense, files=False)
+        return parse_defense(self.defense, files=False)
 
     def client_in(self, number: int) -> Client:
         """What participants compute in round `number`: local steps follow the rate."""
-        client = client_named(self.client)
+        client = parse_client(self.client)
         return replace(client, lr=client.lr * self._drop(number)) if isinstance(client, FedAvg) else client
 
     def rate_in(self, number: int) -> float:
@@ -106,7 +106,7 @@ class Plan:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> "Plan":
+    def from_json(cls, text: str) -> "FederatedPlan":
         """Read what `to_json` wrote; it may come from anyone."""
         try:
             return from_json(cls, text, largest=LARGEST_PLAN)

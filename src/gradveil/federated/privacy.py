@@ -4,10 +4,10 @@ from collections import Counter
 
 from gradveil.defenses.parts import private_part
 from gradveil.federated.participant import Participant
-from gradveil.federated.plan import Plan
+from gradveil.federated.plan import FederatedPlan
 
 
-def epsilon_of(plan: Plan, participants: list[Participant]) -> float | None:
+def epsilon_of(plan: FederatedPlan, participants: list[Participant]) -> float | None:
     """The largest epsilon that any participant's images have at the defense's delta, by Opacus' accountant; None without dp-sgd.
 
     A participant takes a step in every round in which it is chosen and does not drop out; whether its answer arrived does not
@@ -26,7 +26,7 @@ def epsilon_of(plan: Plan, participants: list[Participant]) -> float | None:
     return max(private.epsilon(rate, taken) for rate, taken in rates)
 
 
-def delta_of(plan: Plan) -> float | None:
+def delta_of(plan: FederatedPlan) -> float | None:
     """The delta that goes with it."""
     private = private_part(plan.make_defense())
     return None if private is None else private.delta

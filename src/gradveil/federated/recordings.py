@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
 from gradveil.federated.participant import Update
-from gradveil.federated.plan import Plan
+from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.server import mean_of
-from gradveil.tensors import part_of, read_facts, read_tensors, write_tensors
+from gradveil.io.tensors import part_of, read_facts, read_tensors, write_tensors
 from gradveil.types import Gradients
 
 FORMAT = "gradveil-recording-1"
@@ -25,7 +25,7 @@ class Recording:
     seed of every draw, which a real server would not have.
     """
 
-    plan: Plan
+    plan: FederatedPlan
     round: int
     participants: tuple[int, ...]
     update: Gradients
@@ -46,8 +46,8 @@ class Recording:
         return path
 
 
-def recorded(
-    plan: Plan, number: int, network: nn.Module, updates: Mapping[int, Update], participants: Sequence[int]
+def record_updates(
+    plan: FederatedPlan, number: int, network: nn.Module, updates: Mapping[int, Update], participants: Sequence[int]
 ) -> Recording:
     """What the server sees of `participants` in this round."""
     chosen = [updates[one] for one in participants]
@@ -60,7 +60,7 @@ def read_recording(path: Path) -> Recording:
     """A recording from a file that may come from anyone."""
     facts, tensors = read_facts(path, WANTED, FORMAT), read_tensors(path, WANTED)
     try:
-        plan = Plan.from_json(facts["plan"])
+        plan = FederatedPlan.from_json(facts["plan"])
         number, participants = facts["round"], tuple(facts["participants"])
         if type(number) is not int or not 0 <= number < plan.rounds:
             raise ValueError(f"round {number!r}, the plan has {plan.rounds}")
@@ -83,4 +83,4 @@ def forget_recordings(folder: Path, *, since: int) -> None:
 
 def recordings_in(folder: Path) -> list[Path]:
     """The recordings of a run folder, earliest rounds first."""
-    return sorted((folder / "recorded").glob("round-[0-9][0-9][0-9][0-9][0-9][0-9]-*.safetensors"))
+    return sorted((folder / "record_updates").glob("round-[0-9][0-9][0-9][0-9][0-9][0-9]-*.safetensors"))

@@ -11,13 +11,13 @@ from torch import nn
 from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.folder import CHECKPOINT, LOG, claimed, read_checkpoint, write_checkpoint
-from gradveil.federated.history import Row, write_history
-from gradveil.federated.participant import Promised, Update, network_of, participants_of
-from gradveil.federated.plan import Plan
-from gradveil.federated.recordings import forget_recordings, recorded
+from gradveil.federated.folder import CHECKPOINT, LOG, claiming, read_checkpoint, write_checkpoint
+from gradveil.federated.history import HistoryRow, write_history
+from gradveil.federated.participant import PendingUpdate, Update, network_of, participants_of
+from gradveil.federated.plan import FederatedPlan
+from gradveil.federated.recordings import forget_recordings, record_updates
 from gradveil.federated.server import Server, accuracy_of
-from gradveil.files import write_text
+from gradveil.io.files import write_text
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Progress, silent
 from gradveil.types import Dataset
@@ -33,18 +33,18 @@ CHECKPOINT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Federated:
+class FederatedResult:
     """A finished training: how accuracy went, where the weights are, and who was missing when."""
 
-    plan: Plan
-    history: tuple[Row, ...]
+    plan: FederatedPlan
+    history: tuple[HistoryRow, ...]
     weights: Path
     # Round -> participants who were chosen and did not answer.
     missing: dict[int, tuple[int, ...]]
 
 
 def federate(
-    plan: Plan,
+    plan: FederatedPlan,
     dataset: Dataset,
     folder: Path,
     *,
@@ -52,7 +52,7 @@ def federate(
     gather: Gather | None = None,
     evaluations: int = 20,
     progress: Progress = silent,
-) -> Federated:
+) -> FederatedResult:
     """Train as planned in `folder`: `last.safetensors`, `history.csv`, `recorded/`, and what resuming needs.
 
     `gather` gets the updates of a round from wherever participants are; without it they are in this process. Accuracy is
@@ -64,7 +64,7 @@ def federate(
     if gather is None and not (folder / CHECKPOINT).exists() and acts(plan.make_defense(), "client"):
         # Whether such a defense goes with the network shows when it is tried: before anything is written.
         participants_of(plan, dataset.train)[0].contribute(network_of(plan, dataset), 0)
-    with claimed(folder, plan, curiosity):
+    with claiming(folder, plan, curiosity):
         training = Training(plan, dataset, folder, curiosity, gather or in_process(plan, dataset))
         looks = training.looks(evaluations)
         with progress(f"training {plan.model} with {plan.participants} participants", plan.rounds, "steps") as advance:
@@ -75,25 +75,27 @@ def federate(
                 advance(1)
             training.look(looks)
             training.finish()
-    return Federated(plan, tuple(training.history), training.weights, training.missing)
+    return FederatedResult(plan, tuple(training.history), training.weights, training.missing)
 
 
-def in_process(plan: Plan, dataset: Dataset) -> Gather:
+def in_process(plan: FederatedPlan, dataset: Dataset) -> Gather:
     """Participants one after the other in this process: the embedded engine."""
     everybody = participants_of(plan, dataset.train)
-    return lambda number, chosen, network: Promised([everybody[one] for one in chosen], network, number)
+    return lambda number, chosen, network: PendingUpdate([everybody[one] for one in chosen], network, number)
 
 
 class Training:
     """The state of a training between two rounds."""
 
-    def __init__(self, plan: Plan, dataset: Dataset, folder: Path, curiosity: Curiosity | None, gather: Gather) -> None:
+    def __init__(
+        self, plan: FederatedPlan, dataset: Dataset, folder: Path, curiosity: Curiosity | None, gather: Gather
+    ) -> None:
         self.plan, self.dataset, self.folder, self.curiosity, self.gather = plan, dataset, folder, curiosity, gather
         self.server = Server(plan, network_of(plan, dataset))
         self.weights = folder / "last.safetensors"
         self.checkpoint = folder / CHECKPOINT
         self.round = 0
-        self.history: list[Row] = []
+        self.history: list[HistoryRow] = []
         self.missing: dict[int, tuple[int, ...]] = {}
         self.log: list[str] = []
         self.saved = time.monotonic()
@@ -110,7 +112,7 @@ class Training:
         """Measure accuracy where that is due and was not done before."""
         if self.round in looks and all(row.round != self.round for row in self.history):
             accuracy = accuracy_of(self.server.network, self.dataset.test, seed=self.plan.seed)
-            self.history.append(Row(self.round, accuracy, len(self.dataset.test)))
+            self.history.append(HistoryRow(self.round, accuracy, len(self.dataset.test)))
             write_history(self.folder, self.history)
 
     def one_round(self) -> None:
@@ -145,7 +147,9 @@ class Training:
         if len(groups) < self.curiosity.victims * len(set(self.curiosity.sums)):
             self._say(f"round {self.round}: {len(updates)} answers are too few for all that was to be recorded")
         for participants in groups:
-            recorded(self.plan, self.round, self.server.network, updates, participants).write(self.folder / "recorded")
+            record_updates(self.plan, self.round, self.server.network, updates, participants).write(
+                self.folder / "recorded"
+            )
 
     def _save(self) -> None:
         facts = {
@@ -165,7 +169,7 @@ class Training:
             if facts["plan"] != self.plan.to_json():
                 raise ValueError("it is of another plan")
             self.round = int(facts["round"])
-            self.history = [Row(**row) for row in facts["history"]]
+            self.history = [HistoryRow(**row) for row in facts["history"]]
             self.missing = {int(number): tuple(absent) for number, absent in facts["missing"].items()}
             self.log = [str(line) for line in facts["log"]]
         except (GradveilError, ValueError, KeyError, TypeError) as error:
@@ -178,14 +182,14 @@ class Training:
             file.write(f"{text}\n")
 
 
-def looks_of(plan: Plan, curiosity: Curiosity | None, evaluations: int) -> set[int]:
+def looks_of(plan: FederatedPlan, curiosity: Curiosity | None, evaluations: int) -> set[int]:
     """After how many rounds accuracy is measured: `evaluations` times on the way, and where somebody curious looks."""
     count = max(1, min(evaluations, plan.rounds))
     regular = {round(plan.rounds * part / count) for part in range(1, count + 1)}
     return regular | {0} | (set(curiosity.rounds) if curiosity else set())
 
 
-def card_of(plan: Plan, dataset: Dataset, accuracy: float) -> ModelCard:
+def card_of(plan: FederatedPlan, dataset: Dataset, accuracy: float) -> ModelCard:
     """What the weights a plan ends with are."""
     return ModelCard(
         model=plan.model,

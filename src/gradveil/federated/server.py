@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
 from gradveil.federated.participant import Update, images_behind
-from gradveil.federated.plan import Plan
-from gradveil.models.anatomy import unchanging
+from gradveil.federated.plan import FederatedPlan
+from gradveil.io.tensors import part_of
 from gradveil.models.stochastic import drawing, normal
+from gradveil.models.structure import caching_structure
 from gradveil.randomness import generator
-from gradveil.tensors import part_of
 from gradveil.training.steps import sgd
 from gradveil.types import Gradients, ImageSet, to_unit
 
@@ -21,7 +21,7 @@ EVALUATED_TOGETHER = 500
 class Server:
     """The weights that participants train together, in `network`, and the momentum of the steps they took."""
 
-    def __init__(self, plan: Plan, network: nn.Module) -> None:
+    def __init__(self, plan: FederatedPlan, network: nn.Module) -> None:
         self.plan, self.network = plan, network
         self.optimizer = sgd(network.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
 
@@ -34,7 +34,7 @@ class Server:
             gradients.add(update.gradients, share)
             statistics.add(update.buffers, share)
 
-        with unchanging(self.network):
+        with caching_structure(self.network):
             for one in sorted(images):
                 # In a call of its own, so that nothing holds one update while the next is computed.
                 take(updates[one], images[one] / sum(images.values()))

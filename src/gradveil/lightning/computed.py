@@ -9,11 +9,11 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 
-from gradveil.client import trainable
+from gradveil.client import trainable_parameters
 from gradveil.defenses import Defense, DpSgd
-from gradveil.defenses.dp_sgd import PrivateGradient, clipped
+from gradveil.defenses.dp_sgd import PrivateGradient, clip_and_sum
 from gradveil.defenses.parts import parts
-from gradveil.defenses.per_image import OPACUS_HOOKS, or_zeros, taken, told_apart
+from gradveil.defenses.per_image import OPACUS_HOOKS, fill_zeros, recording_per_image, take_per_image
 from gradveil.defenses.soteria import Soteria
 from gradveil.errors import GradveilError
 from gradveil.training.batches import PoissonBatches
@@ -39,9 +39,9 @@ class Private(Computed):
         own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
         if own:
             raise GradveilError(f"dp-sgd looks at layers, {own[0]!r} is the module's own parameter: a child's would do")
-        self.defense, self.module, self.batches = defense.sampled(batches.batch_size), module, batches
+        self.defense, self.module, self.batches = defense.with_expected_batch(batches.batch_size), module, batches
         self._watching = ExitStack()
-        self._watching.enter_context(told_apart(module))
+        self._watching.enter_context(recording_per_image(module))
         for layer in module.modules():
             if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
                 self._watching.callback(layer.register_forward_pre_hook(_refuse_asleep).remove)
@@ -49,8 +49,8 @@ class Private(Computed):
         warnings.filterwarnings("ignore", message=OPACUS_HOOKS)
 
     def gradients(self, found: Gradients, *, seed: int) -> Gradients:
-        names, parameters = trainable(self.module)
-        each = taken(self.module)
+        names, parameters = trainable_parameters(self.module)
+        each = take_per_image(self.module)
         trainer = self.module.trainer
         images = len(self.batches.drawn(trainer.current_epoch, trainer.fit_loop.batch_idx))
         for name, one in zip(names, each, strict=True):
@@ -61,8 +61,8 @@ class Private(Computed):
                     f"dp-sgd saw {len(one)} gradients of {name} for {images} images: one per image would do"
                 )
         # Instead of no image the step was given one, which does not count.
-        sums = clipped(or_zeros(each, parameters, images), self.defense.norm)
-        return PrivateGradient(self.defense, seed).released(dict(zip(names, sums, strict=True)), images)
+        sums = clip_and_sum(fill_zeros(each, parameters, images), self.defense.norm)
+        return PrivateGradient(self.defense, seed).release(dict(zip(names, sums, strict=True)), images)
 
     def close(self) -> None:
         self._watching.close()

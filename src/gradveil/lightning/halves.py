@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import lightning as L
 
 from gradveil.client import gradient
-from gradveil.defenses import Defense, DpSgd, Soteria, defense_named
+from gradveil.defenses import Defense, DpSgd, Soteria, parse_defense
 from gradveil.defenses.parts import Hook, acts, parts
 from gradveil.errors import GradveilError
 from gradveil.training.batches import PoissonBatches
@@ -24,7 +24,7 @@ class ImagesHalf:
 
 def usable(defense: Defense | str) -> Defense:
     """The defense, or a word on why a script cannot be given it from outside."""
-    found = defense_named(defense) if isinstance(defense, str) else defense
+    found = parse_defense(defense) if isinstance(defense, str) else defense
     for part in parts(found):
         if acts(part, "client") and not isinstance(part, DpSgd | Soteria):
             raise GradveilError(

@@ -19,7 +19,7 @@ from gradveil.datasets import channel_statistics
 from gradveil.errors import GradveilError
 from gradveil.models.plain import MLP, ConvNet, LeNet
 from gradveil.models.resnet import BasicBlock, Bottleneck, ResNet
-from gradveil.names import unknown
+from gradveil.naming import unknown
 from gradveil.randomness import derive_seed
 from gradveil.types import Dataset
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from gradveil.models.anatomy import anatomy
+from gradveil.models.structure import structure_of
 from gradveil.randomness import generator
 
 # A shape -> standard normal numbers of that shape, on the CPU or where they are needed.
@@ -51,7 +51,7 @@ def stochastic(model: nn.Module) -> dict[str, Stochastic]:
 @contextmanager
 def drawing(model: nn.Module, source: Source) -> Iterator[None]:
     """The model's layers draw from `source`, in the order of the passes; afterwards from where they did before."""
-    layers = anatomy(model).of_kind(Stochastic)  # type: ignore[type-abstract]
+    layers = structure_of(model).of_kind(Stochastic)  # type: ignore[type-abstract]
     before = [layer.source for layer in layers]
     for layer in layers:
         layer.source = source
@@ -67,7 +67,7 @@ def normal(chance: torch.Generator) -> Source:
     return lambda shape: torch.randn(shape, generator=chance)
 
 
-def tape(values: Tensor) -> Source:
+def replay(values: Tensor) -> Source:
     """Given numbers, one after the other; they may ask for gradients."""
     at = 0
 
@@ -88,7 +88,7 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
         assert isinstance(layer, Penalised)
         found.append(layer.penalty(inputs[0]))
 
-    penalised = anatomy(model).of_kind(Penalised)  # type: ignore[type-abstract]
+    penalised = structure_of(model).of_kind(Penalised)  # type: ignore[type-abstract]
     hooks = [layer.register_forward_pre_hook(keep) for layer in penalised]
     try:
         yield found

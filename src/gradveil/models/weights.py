@@ -6,11 +6,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from gradveil.checked import from_fields
-from gradveil.defenses import Defense, defense_named
 from gradveil.errors import GradveilError
-from gradveil.models import build
-from gradveil.tensors import opened, read_facts, write_tensors
+from gradveil.io.tensors import opening, read_facts, write_tensors
+from gradveil.io.typed_json import from_fields
 
 FORMAT = "gradveil-weights-2"
 WANTED = "weights file; gradveil train makes one"
@@ -48,27 +46,6 @@ def read_card(path: Path) -> ModelCard:
     return card
 
 
-def load_model(path: Path, *, model: str | None = None) -> tuple[nn.Module, ModelCard]:
-    """Build the model a weights file describes, with what its defense adds to it, and fill in its weights.
-
-    A card that names a function of somebody's own code is never followed: pass that name as `model` to say you trust it.
-    """
-    card = read_card(path)
-    if ":" in card.model and model != card.model:
-        raise GradveilError(f"{path}: made with the model {card.model!r}; pass --model {card.model} to run that code")
-    bare = build(model or card.model, card.image_shape, len(card.classes))
-    network = _defense_of(path, card).network(bare, seed=card.seed)
-    load_state(network, path)
-    return network, card
-
-
-def _defense_of(path: Path, card: ModelCard) -> Defense:
-    try:
-        return defense_named(card.defense, files=False)
-    except GradveilError as error:
-        raise GradveilError(f"{path}: trained with a defense that is not known here: {error}") from error
-
-
 def fits(network: nn.Module, other: nn.Module) -> bool:
     """Whether the weights of one fit the other."""
     shapes = [{name: tensor.shape for name, tensor in one.state_dict().items()} for one in (network, other)]
@@ -79,7 +56,7 @@ def load_state(network: nn.Module, path: Path) -> None:
     """Fill `network` with the tensors of any safetensors file whose names and shapes fit."""
     expected = network.state_dict()
     state: dict[str, torch.Tensor] = {}
-    with opened(path, WANTED) as file:
+    with opening(path, WANTED) as file:
         names = set(file.keys())
         if names != set(expected):
             odd = sorted(names ^ set(expected))[0]

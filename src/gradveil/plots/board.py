@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gradveil.errors import GradveilError
-from gradveil.files import writing
+from gradveil.io.files import writing
 
 Floats = NDArray[np.float64]
 
@@ -65,7 +65,7 @@ METADATA: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "svg": 
 
 
 @contextmanager
-def drawing(path: Path, height: float, width: float = WIDTH) -> Iterator[Figure]:
+def saving_figure(path: Path, height: float, width: float = WIDTH) -> Iterator[Figure]:
     """A figure of so many inches that becomes the file `path`, PNG or SVG by its suffix, when the block ends well.
 
     The look is ours alone: the user's matplotlib settings neither change it nor are changed.
@@ -81,19 +81,19 @@ def drawing(path: Path, height: float, width: float = WIDTH) -> Iterator[Figure]
             figure.savefig(temporary, format=kind, metadata=METADATA[kind])
 
 
-def head(figure: Figure, title: str, *sentences: str) -> float:
+def write_header(figure: Figure, title: str, *sentences: str) -> float:
     """The title at the top left and what the picture shows in quiet lines below it; the inches they take."""
     width, height = figure.get_size_inches()
     figure.text(0.12 / width, 1 - 0.14 / height, title, va="top", size=12.5, weight="bold")
     taken = 0.43
     for sentence in sentences:
-        for line in _wrapped(figure, sentence):
+        for line in _wrap(figure, sentence):
             figure.text(0.12 / width, 1 - taken / height, line, va="top", size=CAPTION, color=QUIET)
             taken += 0.19
     return taken
 
 
-def _wrapped(figure: Figure, sentence: str) -> list[str]:
+def _wrap(figure: Figure, sentence: str) -> list[str]:
     room = figure.get_size_inches()[0] - 0.24
     if width_of(figure, sentence, CAPTION) <= room:
         return [sentence]
@@ -123,7 +123,7 @@ def figure_of(axes: Axes) -> Figure:
     return figure
 
 
-def seat(axes: Axes, *, top: float, bottom: float, right: float = 0.2) -> None:
+def place_axes(axes: Axes, *, top: float, bottom: float, right: float = 0.2) -> None:
     """Give the axes their place, in inches from the figure's edges; on the left what their tick labels need."""
     figure = figure_of(axes)
     width, height = figure.get_size_inches()

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradveil.errors import GradveilError
-from gradveil.plots.board import DASHES, SERIES, WIDTH, Floats, drawing, head, images, seat, short
+from gradveil.plots.board import DASHES, SERIES, WIDTH, Floats, images, place_axes, saving_figure, short, write_header
 from gradveil.scores import Estimate
 
 ROW = 0.185  # inches of a line of the key
@@ -34,7 +34,7 @@ def plot_curves(
     areas = {name: Estimate(tuple((values @ rule).tolist()), evaluations=0) for name, values in rows.items()}
     counts = {area.n for area in areas.values()}
     single = max(counts) == 1
-    with drawing(path, 4.9 + ROW * len(rows)) as figure:
+    with saving_figure(path, 4.9 + ROW * len(rows)) as figure:
         axes = figure.add_subplot()
         handles = {}
         for number, (name, values) in enumerate(rows.items()):
@@ -60,9 +60,9 @@ def plot_curves(
         bands = "" if single else "; lines: mean, bands: ± one standard deviation over images"
         how = "trapezoids" if weights is None else "the score's own rule"
         errors = "" if single else " ± its standard error"
-        top = head(figure, "Gradient similarity on the way from noise to the image", f"{images(counts)}{bands}.",
+        top = write_header(figure, "Gradient similarity on the way from noise to the image", f"{images(counts)}{bands}.",
                    f"S_pri is the area under a curve{errors} (by {how}), lower is more private.")  # fmt: skip
-        seat(axes, top=top + 0.15, bottom=0.72 + ROW * len(rows))
+        place_axes(axes, top=top + 0.15, bottom=0.72 + ROW * len(rows))
 
 
 def _checked(name: str, values: NDArray[np.floating], points: int) -> Floats:

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import ScaledTranslation
 
 from gradveil.errors import GradveilError
+from gradveil.leakage.scenario import defense_title
 from gradveil.plots.board import (
     FAINT,
     INK,
@@ -16,13 +17,12 @@ from gradveil.plots.board import (
     QUIET,
     TONES,
     WIDTH,
-    drawing,
-    head,
     images,
+    saving_figure,
     short,
     width_of,
+    write_header,
 )
-from gradveil.scenario import called
 
 MOST_ROWS = 60
 NARROW = 5.0  # inches; below, names stand above their lines and not beside them
@@ -43,7 +43,7 @@ class LeakageRow:
 
     @property
     def name(self) -> str:
-        return called(self.defense)
+        return defense_title(self.defense)
 
 
 def plot_leakage(path: Path, rows: Sequence[LeakageRow], *, width: float = WIDTH, titled: bool = True) -> None:
@@ -58,14 +58,16 @@ def plot_leakage(path: Path, rows: Sequence[LeakageRow], *, width: float = WIDTH
     beside = width > NARROW
     step = 0.27 if beside else 0.38
     body = step * len(shown) + GAP * len(stages)
-    with drawing(path, body + 0.62 + (1.1 if titled else 0.0), width) as figure:
+    with saving_figure(path, body + 0.62 + (1.1 if titled else 0.0), width) as figure:
         height = figure.get_size_inches()[1]
         axes = figure.add_subplot()
         top = 0.08
         if titled:
             said = "Gain of the worst attack over the best guess of one colour; grey: images, coloured: mean with 95% interval"
             left = f" The first {MOST_ROWS} of {len(rows)} are shown." if len(rows) > MOST_ROWS else ""
-            top = head(figure, "What leaks", f"{said}, {images({len(row.gains) for row in shown})}.{left}") + 0.1
+            top = (
+                write_header(figure, "What leaks", f"{said}, {images({len(row.gains) for row in shown})}.{left}") + 0.1
+            )
         names = [short(row.name, 34) for row in shown]
         room = 0.3 + max(width_of(figure, name) for name in names) if beside else 0.14
         axes.set_position((room / width, 0.5 / height, (width - room - 0.2) / width, (height - top - 0.5) / height))

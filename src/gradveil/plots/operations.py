@@ -7,7 +7,19 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from gradveil.errors import GradveilError
-from gradveil.plots.board import BLUE, INK, LABEL, PRIVACY, QUIET, SMALL, drawing, head, images, seat, short
+from gradveil.plots.board import (
+    BLUE,
+    INK,
+    LABEL,
+    PRIVACY,
+    QUIET,
+    SMALL,
+    images,
+    place_axes,
+    saving_figure,
+    short,
+    write_header,
+)
 from gradveil.scores import Estimate
 
 HIGHLIGHTED = 5
@@ -27,7 +39,7 @@ def plot_operations(path: Path, scores: Mapping[str, Estimate], *, baseline: Est
         )
     ranked = sorted(finite, key=lambda name: (finite[name].mean, name))
     best = ranked[:HIGHLIGHTED]
-    with drawing(path, 1.85 + 0.19 * max(4, len(ranked))) as figure:
+    with saving_figure(path, 1.85 + 0.19 * max(4, len(ranked))) as figure:
         axes = figure.add_subplot()
         _reference(axes, baseline)
         for row, name in enumerate(ranked):
@@ -48,9 +60,9 @@ def plot_operations(path: Path, scores: Mapping[str, Estimate], *, baseline: Est
         words += [f"whiskers and band: 95% interval ({NORMAL_95} standard errors)"] if max(counts) > 1 else []
         words += [f"in blue the {len(best)} most private"] if len(ranked) > len(best) else []
         words += [f"{len(scores) - len(finite)} without a finite score left out"] if len(scores) > len(finite) else []
-        top = head(figure, "Privacy score of single operations", "Bars start at the untransformed image's score.",
+        top = write_header(figure, "Privacy score of single operations", "Bars start at the untransformed image's score.",
                    "; ".join(words) + ".")  # fmt: skip
-        seat(axes, top=top + 0.36, bottom=0.6, right=0.6)
+        place_axes(axes, top=top + 0.36, bottom=0.6, right=0.6)
         low, high = axes.get_xlim()
         place = (baseline.mean - low) / (high - low)
         side = "left" if place < 0.15 else "right" if place > 0.85 else "center"

@@ -20,14 +20,14 @@ from gradveil.plots.board import (
     MOST_LABELS,
     ORANGE,
     QUIET,
-    drawing,
     frame,
-    head,
+    place_axes,
     plural,
-    seat,
+    saving_figure,
     short,
     spread,
     width_of,
+    write_header,
 )
 from gradveil.search.race import RaceRound
 
@@ -49,7 +49,7 @@ def plot_race(path: Path, rounds: Sequence[RaceRound]) -> None:
     finalists = sorted(left, key=lambda name: (last.means[name], name))
     lines = _lines(rounds, finalists)
     losers = [lines[name] for name in sorted(lines.keys() - left)]
-    with drawing(path, 5.4) as figure:
+    with saving_figure(path, 5.4) as figure:
         axes = figure.add_subplot()
         axes.set(xlabel="images seen", ylabel="S_pri minus the finalists' mean, lower is more private")
         _limits(axes, [r.images for r in rounds])
@@ -65,7 +65,7 @@ def plot_race(path: Path, rounds: Sequence[RaceRound]) -> None:
             axes.plot(*zip(*lines[name], strict=True), "-o", color=color, linewidth=width, markersize=3)
         named = f"{len(finalists):,} finalists, the most private in orange" if len(finalists) > 1 else "finalist"
         dropped = "; grey lines end where a policy was dropped" if losers else ""
-        top = head(
+        top = write_header(
             figure, "How the race went",
             f"n = {plural(len(lines), 'policy', 'policies')}, up to {plural(last.images, 'image', 'images')} each.",
             f"In colour the {named}{dropped}.",
@@ -105,7 +105,7 @@ def _name_finalists(figure: Figure, axes: Axes, ends: Mapping[str, tuple[float, 
     """Write the names at the right, as near to the ends of their lines as the others let them."""
     names = list(ends)[:MOST_LABELS]
     rest = [f"and {len(ends) - len(names):,} more"] if len(ends) > len(names) else []
-    seat(axes, top=top, bottom=0.6, right=0.45 + max(width_of(figure, short(name)) for name in [*names, *rest]))
+    place_axes(axes, top=top, bottom=0.6, right=0.45 + max(width_of(figure, short(name)) for name in [*names, *rest]))
     window, pixel = axes.get_window_extent(), figure.dpi / 72
     tips = axes.transData.transform([ends[name] for name in names])
     order = sorted(range(len(names)), key=lambda i: (tips[i][1], i))

@@ -8,16 +8,27 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gradveil.errors import GradveilError
-from gradveil.federated.history import Row
-from gradveil.federated.summary import Leak
-from gradveil.plots.board import BLUE, DASHES, INK, QUIET, SERIES, SMALL, drawing, head, images, seat
+from gradveil.federated.curious.summary import Leak
+from gradveil.federated.history import HistoryRow
+from gradveil.plots.board import (
+    BLUE,
+    DASHES,
+    INK,
+    QUIET,
+    SERIES,
+    SMALL,
+    images,
+    place_axes,
+    saving_figure,
+    write_header,
+)
 
 
-def plot_rounds(path: Path, title: str, history: Sequence[Row], leaks: Sequence[Leak]) -> None:
+def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Sequence[Leak]) -> None:
     """Above: the attack's gain over the null in the recorded rounds, one line per size of sum; below: accuracy."""
     if not history and not leaks:
         raise GradveilError("a plot of rounds needs accuracies or leaks, got neither")
-    with drawing(path, 6.2 if leaks else 4.0) as figure:
+    with saving_figure(path, 6.2 if leaks else 4.0) as figure:
         lower = figure.add_subplot()
         accuracies = np.array([row.accuracy for row in history])
         errors = np.array([row.accuracy_se for row in history])
@@ -36,7 +47,7 @@ def plot_rounds(path: Path, title: str, history: Sequence[Row], leaks: Sequence[
         lower.xaxis.set_major_locator(MaxNLocator(integer=True))
         tests = f"Accuracy ± standard error, n = {history[0].test_images:,} test images." if history else ""
         if not leaks:
-            seat(lower, top=head(figure, title, tests) + 0.15, bottom=0.55)
+            place_axes(lower, top=write_header(figure, title, tests) + 0.15, bottom=0.55)
             return
         upper = figure.add_subplot()
         last = max(1, *(row.round for row in history), *(leak.round for leak in leaks))
@@ -44,14 +55,14 @@ def plot_rounds(path: Path, title: str, history: Sequence[Row], leaks: Sequence[
         for axes in (upper, lower):
             axes.set_xlim(-0.03 * last, 1.03 * last)
         said = "Gain: PSNR of the attack over the best single colour, mean ± standard deviation over images"
-        top = head(
+        top = write_header(
             figure,
             title,
             f"{said}, {images({leak.images for leak in leaks})} per dot; at 0 or below the attack failed.",
             tests,
         )
-        seat(upper, top=top + 0.35, bottom=3.0)
-        seat(lower, top=6.2 - 2.6, bottom=0.55)
+        place_axes(upper, top=top + 0.35, bottom=3.0)
+        place_axes(lower, top=6.2 - 2.6, bottom=0.55)
         left = max(axes.get_position().x0 for axes in (upper, lower))
         for axes in (upper, lower):
             box = axes.get_position()

@@ -23,14 +23,14 @@ from gradveil.plots.board import (
     QUIET,
     WIDTH,
     Floats,
-    drawing,
     frame,
     grow,
-    head,
+    place_axes,
     plural,
-    seat,
+    saving_figure,
     short,
     width_of,
+    write_header,
 )
 from gradveil.plots.labels import place_labels
 
@@ -68,7 +68,7 @@ def plot_scatter(
     best = sorted((p for p in scored if p.kept or p.front), key=_by_privacy)
     named = best[:MOST_LABELS]
     spots = [_position(p) for p in named]
-    with drawing(path, 5.5) as figure:
+    with saving_figure(path, 5.5) as figure:
         axes = figure.add_subplot()
         axes.set(xlabel=PRIVACY, ylabel="S_acc, higher is better")
         outside = _dots(axes, scored, np.array([p.accuracy for p in unscored]), threshold)
@@ -78,17 +78,17 @@ def plot_scatter(
         words += [f"the {len(named)} most private of {len(best):,} are named"] if len(best) > len(named) else []
         words += [f"{outside:,} off the frame, drawn on its edge"] if outside else []
         words += [f"{missing:,} without finite scores left out"] if missing else []
-        top = head(figure, "Privacy and accuracy of policies", "; ".join(words) + ".")
-        seat(axes, top=top + 0.42, bottom=0.6)
+        top = write_header(figure, "Privacy and accuracy of policies", "; ".join(words) + ".")
+        place_axes(axes, top=top + 0.42, bottom=0.6)
         note = axes.annotate(
             f"accuracy threshold {threshold:.3g}".replace("-", "\N{MINUS SIGN}"), (1, threshold), (0, 3),
             xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", size=LABEL, color=QUIET, bbox=BACKED,
         )  # fmt: skip
-        drawn = _drawn(scored, threshold, axes.get_xlim())
+        drawn = _plot_order(scored, threshold, axes.get_xlim())
         names = [(short(p.policy), x, y) for p, (x, y) in zip(named, spots, strict=True)]
         if not place_labels(axes, names, drawn, [note], reach=NEAR):
             grown = _lettered_key(figure, [p.policy for p in named])
-            seat(axes, top=top + 0.42, bottom=0.6 + grown)
+            place_axes(axes, top=top + 0.42, bottom=0.6 + grown)
             place_labels(axes, _letters(spots), drawn, [note])
         _legend_of_dots(figure, top, scored, len(unscored))
 
@@ -125,7 +125,7 @@ def _dots(axes: Axes, scored: Sequence[ScatterPoint], unscored: Floats, threshol
     return int(off.sum()) + int((heights != unscored).sum())
 
 
-def _drawn(scored: Sequence[ScatterPoint], threshold: float, across: tuple[float, float]) -> Floats:
+def _plot_order(scored: Sequence[ScatterPoint], threshold: float, across: tuple[float, float]) -> Floats:
     """Points (M, 2) of all that is drawn, for labels to keep away from: dots, whiskers, the front's steps, the threshold."""
     lines = [((across[0], threshold), (across[1], threshold))]
     lines += [((_whisker(p)[0], p.accuracy), (_whisker(p)[1], p.accuracy)) for p in scored if p.kept]

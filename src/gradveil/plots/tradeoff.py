@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter
 
 from gradveil.errors import GradveilError
-from gradveil.plots.board import INK, TONES, WIDTH, drawing, frame, head, seat, short
+from gradveil.leakage.scenario import defense_title
+from gradveil.plots.board import INK, TONES, WIDTH, frame, place_axes, saving_figure, short, write_header
 from gradveil.plots.labels import place_labels
-from gradveil.scenario import called
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float =
     """Leakage to the right, accuracy upwards: the corner at the top left is where one wants to be."""
     if not points:
         raise GradveilError("a plot of privacy against accuracy needs at least one defense, got none")
-    with drawing(path, 3.9 + (0.6 if titled else 0.0), width) as figure:
+    with saving_figure(path, 3.9 + (0.6 if titled else 0.0), width) as figure:
         axes = figure.add_subplot()
         top = 0.1
         if titled:
             said = "Worst stage of each defense, worst case over attacks; bars: 95% intervals. Best is the top left."
-            top = head(figure, "Privacy against accuracy", said) + 0.15
+            top = write_header(figure, "Privacy against accuracy", said) + 0.15
         x = np.array(
             [value for p in points for value in (p.gain, p.gain_low, p.gain_high) if value is not None] + [0.0]
         )
@@ -65,7 +65,7 @@ def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float =
             )
             drawn += [np.linspace((low, point.accuracy), (high, point.accuracy), 30)]
             drawn += [np.linspace((point.gain, point.accuracy_low), (point.gain, point.accuracy_high), 30)]
-        seat(axes, top=top, bottom=0.5)
+        place_axes(axes, top=top, bottom=0.5)
         longest = 40 if width > 5 else 22
-        named = [(short(called(p.defense), longest), p.gain, p.accuracy) for p in points]
+        named = [(short(defense_title(p.defense), longest), p.gain, p.accuracy) for p in points]
         place_labels(axes, named, np.concatenate(drawn))

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from gradveil.audit.findings import stage_order, worst_gains
 from gradveil.audit.spread import Spread, spread_of
-from gradveil.files import write_text
-from gradveil.report.page import NOTHING, plain, rendered, settings_of, versions
-from gradveil.report.run import Run, read_run
+from gradveil.io.files import write_text
+from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.report.page import NOTHING, plain, render, settings_of, versions
+from gradveil.report.run import RunFolder, read_run
 from gradveil.report.study import Judged, Study
 from gradveil.report.wording import is_control, knowledge_of
-from gradveil.scenario import UNDEFENDED
 
 Key = tuple[str, str, str, str]
 # (dataset, stage, index): participants crop images anew in every round, so that one number is another original there.
@@ -52,11 +52,11 @@ class Pair:
 def write_comparison(first: Path, second: Path, path: Path) -> Path:
     """One self-contained page on two run folders."""
     studies = Study(read_run(first)), Study(read_run(second))
-    pairs = compared(*studies)
+    pairs = compare_runs(*studies)
     settings: dict[tuple[str, str, str], list[Pair]] = {}
     for pair in pairs:
         settings.setdefault((pair.dataset, pair.model, pair.stage), []).append(pair)
-    html = rendered(
+    html = render(
         "comparison.html.j2",
         settings=settings,
         measured=_measured(pairs, *studies),
@@ -70,7 +70,7 @@ def write_comparison(first: Path, second: Path, path: Path) -> Path:
     return path
 
 
-def compared(first: Study, second: Study) -> list[Pair]:
+def compare_runs(first: Study, second: Study) -> list[Pair]:
     """Every defense at every stage of either run, in the order of pages."""
     there, here = _judged(first), _judged(second)
     keys = sorted(there.keys() | here.keys(), key=_order)
@@ -78,7 +78,7 @@ def compared(first: Study, second: Study) -> list[Pair]:
     return [_pair(key, there.get(key), here.get(key), *originals) for key in keys]
 
 
-def differences(first: Run, second: Run) -> list[tuple[str, str, str]]:
+def differences(first: RunFolder, second: RunFolder) -> list[tuple[str, str, str]]:
     """Settings, versions and knowledge that are not the same in both."""
     one, two = _settings(first), _settings(second)
     names = list(dict.fromkeys([*one, *two]))
@@ -138,11 +138,11 @@ def _judged(study: Study) -> dict[Key, Judged]:
     return {(*setting, one.found.defense): one for setting, judged in study.stages.items() for one in judged}
 
 
-def _originals(run: Run) -> dict[ImageKey, str]:
+def _originals(run: RunFolder) -> dict[ImageKey, str]:
     return {(one.scenario.dataset, one.scenario.stage, one.index): one.pictures["original"] for one in run.records}
 
 
-def _settings(run: Run) -> dict[str, str]:
+def _settings(run: RunFolder) -> dict[str, str]:
     settings = {} if run.plan is None else {f"plan: {name}": value for name, value in settings_of(run.plan).items()}
     settings["seeds"] = plain(sorted({one.scenario.seed for one in run.records}))
     settings["gradveil of the records"] = plain(sorted({one.gradveil for one in run.records}))

@@ -4,56 +4,57 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from gradveil.audit.plan import AuditPlan
-from gradveil.report.run import Run
-from gradveil.scenario import Scenario, called
+from gradveil.leakage.scenario import Scenario, defense_title
+from gradveil.report.run import RunFolder
 
 MOST_LINES = 30
 T = TypeVar("T")
 
 
-def missing(run: Run) -> list[str]:
+def missing_parts(run: RunFolder) -> list[str]:
     """A line for every cell without all of its records, and for every defense without all of its trainings.
 
     Of the last plan everything is asked for; of earlier ones, which may have been given up, only what was begun.
     """
     if run.plan is None:
         return []
-    lines = [*shortened(_unattacked(run), "cells"), *shortened(_untrained(run), "defenses")]
+    lines = [*shorten(_unattacked(run), "cells"), *shorten(_untrained(run), "defenses")]
     if run.plan.trainings == 0 and not run.accuracies:
         lines.append("accuracy: the plan asks for no trainings, so what the defenses cost was not measured")
     return lines
 
 
-def shortened(lines: Sequence[str], what: str) -> list[str]:
+def shorten(lines: Sequence[str], what: str) -> list[str]:
     """At most so many lines, and how many more there are."""
     if len(lines) <= MOST_LINES:
         return list(lines)
     return [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more {what}"]
 
 
-def _unattacked(run: Run) -> list[str]:
+def _unattacked(run: RunFolder) -> list[str]:
     there: dict[Scenario, set[int]] = {}
     for record in run.records:
         there.setdefault(record.scenario, set()).add(record.index)
     lacking = _lacking(run, there, lambda plan: dict.fromkeys(map(plan.scenario, plan.cells), plan.images))
     return [
-        f"{of.attack_in_words}, {of.attacker} attacker, {called(of.defense)}, {of.stage}: {found} of {images} images"
+        f"{of.attack_in_words}, {of.attacker} attacker, {defense_title(of.defense)}, {of.stage}: {found} of {images} images"
         for of, found, images in lacking
     ]
 
 
-def _untrained(run: Run) -> list[str]:
+def _untrained(run: RunFolder) -> list[str]:
     there: dict[str, set[int]] = {}
     for one in run.accuracies:
         there.setdefault(one.defense, set()).add(one.seed)
     lacking = _lacking(run, there, lambda plan: dict.fromkeys(plan.defenses, plan.trainings))
     return [
-        f"accuracy with {called(defense)}: {found} of {trainings} trainings" for defense, found, trainings in lacking
+        f"accuracy with {defense_title(defense)}: {found} of {trainings} trainings"
+        for defense, found, trainings in lacking
     ]
 
 
 def _lacking(
-    run: Run, there: Mapping[T, set[int]], wants: Callable[[AuditPlan], Mapping[T, int]]
+    run: RunFolder, there: Mapping[T, set[int]], wants: Callable[[AuditPlan], Mapping[T, int]]
 ) -> list[tuple[T, int, int]]:
     """What plans want so many of and fewer are there: what, how many are there, how many are wanted."""
     asked: dict[T, int] = {}

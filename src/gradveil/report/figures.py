@@ -11,12 +11,12 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradveil.names import slug
+from gradveil.leakage.scenario import defense_title
+from gradveil.naming import slug
 from gradveil.plots.board import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
 from gradveil.plots.leakage import plot_leakage
 from gradveil.plots.tradeoff import plot_tradeoff
 from gradveil.report.study import Study
-from gradveil.scenario import called
 
 NARROW = 3.7  # inches, for telephones
 # Drawn colours become those of the page, which change with day and night.
@@ -36,7 +36,7 @@ class Plot:
     def inline(self) -> Markup:
         """For a page, once for wide and once for narrow screens; the style sheet shows one of them."""
         return Markup("").join(
-            embedded(self.draw, name=f"{self.name}-{size}", label=self.label, kind=size, width=width)
+            embed_svg(self.draw, name=f"{self.name}-{size}", label=self.label, kind=size, width=width)
             for size, width in (("wide", WIDTH), ("narrow", NARROW))
         )
 
@@ -44,7 +44,7 @@ class Plot:
 def leakage_plot(study: Study, dataset: str, model: str) -> Plot:
     """Leakage per stage and defense."""
     rows = study.leakage(dataset, model)
-    said = "; ".join(f"{row.stage}, {called(row.defense)}: {row.mean:.1f} dB" for row in rows)
+    said = "; ".join(f"{row.stage}, {defense_title(row.defense)}: {row.mean:.1f} dB" for row in rows)
     return Plot(
         _name("leakage", dataset, model), f"Mean gain over one colour. {said}", partial(plot_leakage, rows=rows)
     )
@@ -55,7 +55,7 @@ def tradeoff_plot(study: Study, dataset: str, model: str) -> Plot | None:
     points = study.tradeoff(dataset, model)
     if not points:
         return None
-    said = "; ".join(f"{called(p.defense)}: {p.gain:.1f} dB at {p.accuracy:.1%} accuracy" for p in points)
+    said = "; ".join(f"{defense_title(p.defense)}: {p.gain:.1f} dB at {p.accuracy:.1%} accuracy" for p in points)
     return Plot(
         _name("tradeoff", dataset, model), f"Leakage and accuracy. {said}", partial(plot_tradeoff, points=points)
     )
@@ -74,7 +74,7 @@ def write_figures(study: Study, folder: Path) -> list[Path]:
     return paths
 
 
-def embedded(draw: Callable[..., None], *, name: str, label: str, kind: str, width: float) -> Markup:
+def embed_svg(draw: Callable[..., None], *, name: str, label: str, kind: str, width: float) -> Markup:
     """A drawing as inline SVG: without head and size, in the page's colours, with names of its own."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "plot.svg"
@@ -84,12 +84,12 @@ def embedded(draw: Callable[..., None], *, name: str, label: str, kind: str, wid
     assert match is not None
     body = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>|<!--.*?-->", "", match[2], flags=re.DOTALL)
     # Only inside tags: what the user named is text.
-    body = re.sub(r"<[^>]+>", partial(_restyled, prefix=name), body)
+    body = re.sub(r"<[^>]+>", partial(_restyle, prefix=name), body)
     head = f'<svg class="plot {kind}" viewBox="{match[1]}" role="img" aria-label="{escape(label)}">'
     return Markup(head + body + "</svg>")
 
 
-def _restyled(tag: re.Match[str], *, prefix: str) -> str:
+def _restyle(tag: re.Match[str], *, prefix: str) -> str:
     text = re.sub(r' id="(?!m|p)[^"]*"', "", tag[0])
     text = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", text)
     text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from gradveil.files import writing
-from gradveil.pictures import from_png
-from gradveil.records import ESTIMATE, Record
+from gradveil.io.files import writing
+from gradveil.io.pictures import from_png
+from gradveil.leakage.records import ESTIMATE, Record
+from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.report.groups import Group, answer
-from gradveil.scenario import UNDEFENDED
 
 TILE = 112
 GAP = 8

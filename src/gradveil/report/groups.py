@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradveil.records import ESTIMATE, Record
-from gradveil.scenario import UNDEFENDED
+from gradveil.leakage.records import ESTIMATE, Record
+from gradveil.leakage.scenario import UNDEFENDED
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Group:
         return sorted({index for column in self.columns.values() for index in column})
 
 
-def grouped(records: Sequence[Record]) -> list[Group]:
+def group_records(records: Sequence[Record]) -> list[Group]:
     """The groups in a stable order."""
     settings: dict[tuple[str, str, str, str], dict[str, dict[int, Record]]] = {}
     for record in sorted(records, key=lambda r: (r.scenario.defense != UNDEFENDED, r.scenario.column, r.index)):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gradveil.errors import GradveilError
-from gradveil.files import write_json
+from gradveil.io.files import write_json
 
 NOTES = "run.json"
 

@@ -13,15 +13,15 @@ from markupsafe import Markup
 
 from gradveil.audit.plan import AuditPlan
 from gradveil.audit.spread import Spread
-from gradveil.files import write_text
-from gradveil.report.coverage import missing
+from gradveil.io.files import write_text
+from gradveil.leakage.scenario import UNDEFENDED, defense_title
+from gradveil.report.coverage import missing_parts
 from gradveil.report.figures import leakage_plot, tradeoff_plot
 from gradveil.report.run import Named, read_run
 from gradveil.report.study import WORD, Study, short
 from gradveil.report.traces import traces
 from gradveil.report.wall import tiles
 from gradveil.report.wording import DEFINITIONS, in_words, knowledge_of
-from gradveil.scenario import UNDEFENDED, called
 from gradveil.version import __version__
 
 NOTHING = "\N{EN DASH}"
@@ -37,11 +37,11 @@ def write_page(study: Study) -> Path:
     run = study.run
     order = {(*one.setting, one.defense): place for place, one in enumerate(study.found)}
     wall = tiles(run.named)
-    html = rendered(
+    html = render(
         "page.html.j2",
         study=study,
         run=run,
-        missing=missing(run),
+        missing=missing_parts(run),
         plots={key: (leakage_plot(study, *key), tradeoff_plot(study, *key)) for key in study.lights},
         traces=sorted(traces(run.records), key=lambda one: order[one.cell]),
         wall=wall,
@@ -71,7 +71,7 @@ def write_page(study: Study) -> Path:
     return path
 
 
-def rendered(template: str, **values: object) -> str:
+def render(template: str, **values: object) -> str:
     """A template with everything that all pages share; its script is the only one that a browser will run."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gradveil.report"),
@@ -84,7 +84,7 @@ def rendered(template: str, **values: object) -> str:
         "mean": mean,
         "number": number,
         "percent": percent,
-        "called": called,
+        "called": defense_title,
         "in_words": in_words,
         "verdict": short,
     }

@@ -8,13 +8,13 @@ from typing import TypeVar
 from gradveil.audit.accuracy import Accuracy
 from gradveil.audit.claim import CLAIM, Claim
 from gradveil.audit.plan import AuditPlan
-from gradveil.audit.properties import Telling
+from gradveil.audit.properties import StageProperties
 from gradveil.audit.tables import ACCURACIES, PROPERTIES
 from gradveil.errors import GradveilError
-from gradveil.files import read_text
-from gradveil.records import Record
+from gradveil.io.files import read_text
+from gradveil.leakage.records import Record
+from gradveil.leakage.store import read_record
 from gradveil.report.notes import NOTES, RunNotes
-from gradveil.store import read_record
 
 LARGEST_FILE = 64 * 2**20
 # Equal images have 200 dB; what is beyond that was not measured.
@@ -32,7 +32,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFolder:
     """Everything in a run folder that could be read; `problems` could not be, `absent` is not there."""
 
     folder: Path
@@ -40,7 +40,7 @@ class Run:
     notes: RunNotes
     plans: tuple[AuditPlan, ...]
     accuracies: tuple[Accuracy, ...]
-    properties: tuple[Telling, ...]
+    properties: tuple[StageProperties, ...]
     problems: tuple[str, ...]
     absent: tuple[str, ...]
 
@@ -67,7 +67,7 @@ _WITHOUT = {
 }
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunFolder:
     """Read `folder`; refused only where it is none, or holds no record that can be read."""
     if not folder.is_dir():
         raise GradveilError(f"{folder}: no such run folder; gradveil attack and gradveil demo make one")
@@ -78,7 +78,7 @@ def read_run(folder: Path) -> Run:
         raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
     plain = RunNotes(title=f"Run {folder.resolve().name}", commands=())
     claimed = _read(folder / CLAIM, Claim.from_json, problems)
-    return Run(
+    return RunFolder(
         folder,
         tuple(named),
         _read(folder / NOTES, RunNotes.from_json, problems) or plain,

@@ -23,11 +23,11 @@ from gradveil.audit import (
 )
 from gradveil.audit.proportions import exact_interval
 from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level
+from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.plots.leakage import LeakageRow
 from gradveil.plots.tradeoff import TradeoffPoint
-from gradveil.report.run import Run
+from gradveil.report.run import RunFolder
 from gradveil.report.wording import is_control
-from gradveil.scenario import UNDEFENDED
 
 # What a traffic light says in two words.
 SHORT: dict[Level, str] = {
@@ -72,7 +72,7 @@ class Light:
 class Study:
     """The statistics of a run."""
 
-    run: Run
+    run: RunFolder
 
     @cached_property
     def found(self) -> list[Findings]:

@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gradveil.audit.findings import AttackFindings, Findings
-from gradveil.files import write_text
-from gradveil.report.coverage import missing
+from gradveil.io.files import write_text
+from gradveil.leakage.scenario import defense_title
+from gradveil.report.coverage import missing_parts
 from gradveil.report.page import mean, number
 from gradveil.report.study import Judged, Study, short
-from gradveil.scenario import called
 
 Cell = str | float | int | bool | None
 
@@ -25,7 +25,7 @@ def write_markdown(study: Study, folder: Path) -> Path:
         lines += [f"## {_text(model)} on {_text(dataset)}", ""]
         rows = [
             [
-                called(one.overall.defense),
+                defense_title(one.overall.defense),
                 short(one.overall),
                 one.overall.text,
                 one.loss.text if one.loss else "not measured",
@@ -40,7 +40,7 @@ def write_markdown(study: Study, folder: Path) -> Path:
     for vulnerable in study.vulnerable:
         lines += [f"### Which images are vulnerable: {_text(vulnerable.stage)} {_text(vulnerable.model)}", ""]
         lines += [_text(vulnerable.text), "", *(f"- {_text(note)}" for note in vulnerable.notes), ""]
-    trouble = [*run.problems, *missing(run), *run.absent]
+    trouble = [*run.problems, *missing_parts(run), *run.absent]
     if trouble:
         lines += ["## What is missing", "", *(f"- {_text(line)}" for line in trouble), ""]
     if run.notes.commands:
@@ -88,7 +88,7 @@ _COLUMNS = [
 def _row(one: Judged) -> list[str]:
     spreads = one.found.spreads
     return [
-        called(one.found.defense),
+        defense_title(one.found.defense),
         short(one.verdict),
         str(one.found.n),
         mean(spreads.gain),

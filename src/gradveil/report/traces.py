@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from gradveil.records import Record
+from gradveil.leakage.records import Record
 
 CURVES = ("all", "shallow", "deep")
 POINTS = 40
@@ -15,7 +15,7 @@ MOST_LAYERS = 200
 
 
 @dataclass(frozen=True)
-class Trace:
+class TracePlot:
     """One cell: similarity at shares of the way (0 to 1) by curve, and in the end per parameter; means over `n` images."""
 
     dataset: str
@@ -68,7 +68,7 @@ class Trace:
         return _svg(bars, "layers", f"similarity in the end of {len(values)} parameters, first to last")
 
 
-def traces(records: Sequence[Record]) -> list[Trace]:
+def traces(records: Sequence[Record]) -> list[TracePlot]:
     """The cells whose attacks left a trace, in the order of the records."""
     cells: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
@@ -79,13 +79,13 @@ def traces(records: Sequence[Record]) -> list[Trace]:
     return [trace for cell, runs in cells.items() if (trace := _trace(cell, runs)) is not None]
 
 
-def _trace(cell: tuple[str, ...], runs: Sequence[Record]) -> Trace | None:
+def _trace(cell: tuple[str, ...], runs: Sequence[Record]) -> TracePlot | None:
     drawn = [run for run in runs if _whole(run)]
     if not drawn:
         return None
     way = np.linspace(0, 1, POINTS)
     curves = {
-        name: tuple(np.mean([_resampled(run, name, way) for run in drawn], axis=0).clip(-1, 1).tolist())
+        name: tuple(np.mean([_resample(run, name, way) for run in drawn], axis=0).clip(-1, 1).tolist())
         for name in CURVES
     }
     names = list(dict.fromkeys(name for run in drawn for name in run.layers))
@@ -95,7 +95,7 @@ def _trace(cell: tuple[str, ...], runs: Sequence[Record]) -> Trace | None:
     }
     longest = int(max(run.similarity["iterations"][-1] for run in drawn))
     dataset, model, stage, defense, attack, attacker = cell
-    return Trace(dataset, model, stage, defense, attack, attacker, len(drawn), longest, curves, layers)
+    return TracePlot(dataset, model, stage, defense, attack, attacker, len(drawn), longest, curves, layers)
 
 
 def _whole(run: Record) -> bool:
@@ -105,7 +105,7 @@ def _whole(run: Record) -> bool:
     return bool(steps) and same and all(a < b for a, b in itertools.pairwise(steps)) and 0 <= steps[-1] < 1e9
 
 
-def _resampled(run: Record, name: str, way: np.ndarray) -> np.ndarray:
+def _resample(run: Record, name: str, way: np.ndarray) -> np.ndarray:
     """A run that ended early is at its end for the share of the way that it took."""
     steps = np.asarray(run.similarity["iterations"], dtype=np.float64)
     return np.asarray(np.interp(way, steps / max(steps[-1], 1.0), np.clip(run.similarity[name], -1, 1)))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from gradveil.errors import GradveilError
-from gradveil.pictures import from_png
-from gradveil.records import ESTIMATE, Record
+from gradveil.io.pictures import from_png
+from gradveil.leakage.records import ESTIMATE, Record
 from gradveil.report.groups import answer
 from gradveil.report.run import Named
 
@@ -77,10 +77,10 @@ def _pictures(record: Record) -> tuple[Picture, ...]:
         names[ESTIMATE] = "undone"
     if same:
         del names["transformed"]
-    return tuple(Picture(caption, *checked(of[name])) for name, caption in names.items() if name in of)
+    return tuple(Picture(caption, *check_picture(of[name])) for name, caption in names.items() if name in of)
 
 
-def checked(text: str) -> tuple[str | None, int, int]:
+def check_picture(text: str) -> tuple[str | None, int, int]:
     """A base64 PNG and its size, or None where it is something else: records come from anyone."""
     try:
         image = from_png(text)

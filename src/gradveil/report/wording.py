@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from gradveil.audit.plan import RANDOM
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
-from gradveil.records import Record
+from gradveil.leakage.records import Record
 from gradveil.transforms import Policy
 
 DEFINITIONS = {

@@ -36,7 +36,7 @@ def trapezoid(intervals: int) -> Definition:
 DEFINITIONS = {"paper": riemann(20), "code": trapezoid(20)}
 
 
-def shortened(definition: Definition, points: int, *, end: bool) -> Definition:
+def shorten(definition: Definition, points: int, *, end: bool) -> Definition:
     """The Gauss rule of a published sum: `points` points that give the same sum for polynomials of degree 2 `points` - 1.
 
     With `end`, one of the points is 1 (Gauss-Radau, degree 2 `points` - 2): there the image is compared with itself, which

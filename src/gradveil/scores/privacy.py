@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradveil.names import lookup
+from gradveil.naming import lookup
 from gradveil.scores.decibels import Contrast, decibels, smoothness
-from gradveil.scores.definitions import DEFINITIONS, Definition, shortened
+from gradveil.scores.definitions import DEFINITIONS, Definition, shorten
 from gradveil.scores.similarity import Similarity
 
 # Of the 20 or 21 published points five give the same area, see docs/search.md; one is enough to tell bad policies from good ones.
@@ -75,15 +75,15 @@ def curves(network: Similarity, images: Tensor, labels: Tensor, noise: Tensor, d
 
 def area(definition: Definition, made: Callable[[Area], PrivacyFunction] = lambda found: found) -> PrivacyScore:
     """What is `made` of the area by all points of `definition`; its quick look is a single point."""
-    glance = shortened(definition, 1, end=False)
+    glance = shorten(definition, 1, end=False)
     quick = PrivacyScore(made(Area(glance)), glance.evaluations)
     return PrivacyScore(made(Area(definition)), definition.evaluations, quick)
 
 
-def published(definition: str, points: int | None = POINTS) -> Definition:
+def published_definition(definition: str, points: int | None = POINTS) -> Definition:
     """The published definition by name, shortened to `points` points; None takes them all."""
     whole = lookup(DEFINITIONS, definition, "definition of S_pri")
-    return whole if points is None else shortened(whole, points, end=True)
+    return whole if points is None else shorten(whole, points, end=True)
 
 
 # By name, a function of the definition: some scores have no use for it.

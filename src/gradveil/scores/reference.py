@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gradveil.client import share
 from gradveil.errors import GradveilError
-from gradveil.names import lookup
+from gradveil.naming import lookup
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import generator
 from gradveil.scores.definitions import DEFINITIONS, Definition

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
-from gradveil.names import lookup
+from gradveil.naming import lookup
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import generator
 from gradveil.scores import reference
 from gradveil.scores.definitions import Definition
 from gradveil.scores.estimate import Estimate
-from gradveil.scores.privacy import POINTS, SCORES, PrivacyScore, curves, published
+from gradveil.scores.privacy import POINTS, SCORES, PrivacyScore, curves, published_definition
 from gradveil.scores.similarity import AT_ONCE, Similarity
 from gradveil.transforms import Policy
 from gradveil.types import ImageSet, to_unit
@@ -73,7 +73,7 @@ class Scorer:
     @cached_property
     def privacy_score(self) -> PrivacyScore:
         """The function behind `score`."""
-        return lookup(SCORES, self.score, "score")(published(self.definition, self.points))
+        return lookup(SCORES, self.score, "score")(published_definition(self.definition, self.points))
 
     @cached_property
     def network(self) -> Similarity:

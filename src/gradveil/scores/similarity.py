@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradveil.client import share, trainable
+from gradveil.client import share, trainable_parameters
 from gradveil.types import Batch
 
 # For a layer: input and gradient of the output, image by image -> gradients of its parameters, each (B, ...).
@@ -61,7 +61,7 @@ class Similarity:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.names = trainable(model)[0]
+        self.names = trainable_parameters(model)[0]
         self.batched = _known(model)
         self._proven = False
 

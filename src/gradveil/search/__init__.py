@@ -1,18 +1,17 @@
 """Search for policies that score well on privacy without scoring badly on accuracy (Gao et al., 2021), and say how sure it is."""
 
-from gradveil.search.plan import Plan
+from gradveil.search.plan import SearchPlan
 from gradveil.search.race import RaceRound
 from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
 from gradveil.search.running import search
-from gradveil.search.sampling import SAMPLERS, random_policies
+from gradveil.search.sampling import SAMPLERS
 
 __all__ = [
     "SAMPLERS",
     "Candidate",
-    "Plan",
     "RaceRound",
+    "SearchPlan",
     "SearchResult",
     "disjoint_hybrid",
-    "random_policies",
     "search",
 ]

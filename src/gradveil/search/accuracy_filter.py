@@ -31,7 +31,7 @@ class AccuracyFilter:
         """The filter for a scorer's untrained model and images."""
         found = Entry()
         for number in range(scorer.distinct_batches):
-            found = found.and_then(measured(scorer, Policy.parse("identity"), number))
+            found = found.and_then(measure_batch(scorer, Policy.parse("identity"), number))
         summed = scorer.definition == "code"
         return cls(_redundancies(found, summed), allowance, summed, found.rows)
 
@@ -68,7 +68,7 @@ class AccuracyFilter:
         return growth * (statistics.stdev(self.untouched) if len(self.untouched) > 1 else math.inf)
 
 
-def measured(scorer: Scorer, policy: Policy, batch: int) -> Entry:
+def measure_batch(scorer: Scorer, policy: Policy, batch: int) -> Entry:
     """S_acc of the policy on one batch."""
     found = scorer.accuracy(policy, range(batch, batch + 1))
     return Entry(accuracy=found.values, rows=(found.evaluations,))

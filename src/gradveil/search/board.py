@@ -31,7 +31,7 @@ class Board:
         """What this plan asked of the policy; the study may hold more."""
         return self.goals[policy].part_of(self.ledger[policy], self.filter)
 
-    def raced(self, policy: Policy) -> Estimate:
+    def race_estimate(self, policy: Policy) -> Estimate:
         """S_pri as the race sees it."""
         used = self.used(policy)
         return Estimate(used.full or used.quick, self.gradients(policy))
@@ -47,14 +47,14 @@ class Board:
         quick = score.quick.evaluations if score.quick else 0
         return len(used.quick) * quick + (len(used.full) + len(used.fresh)) * score.evaluations
 
-    def spent(self) -> int:
+    def gradients_spent(self) -> int:
         """Gradients of everything so far, S_acc's included."""
         return sum(self.filter.rows) + sum(self.gradients(p) + sum(self.used(p).rows) for p in self.goals)
 
-    def told(self, policy: Policy) -> tuple[float, ...]:
+    def trial_values(self, policy: Policy) -> tuple[float, ...]:
         """What the study says of the policy, one figure per objective."""
         fresh = self.used(policy).fresh
-        privacy = statistics.fmean(fresh) if fresh else self.raced(policy).mean
+        privacy = statistics.fmean(fresh) if fresh else self.race_estimate(policy).mean
         return (privacy, self.accuracy(policy).mean)[: self.ledger.objectives]
 
     def paired(self, one: Policy, other: Policy) -> tuple[Sequence[float], Sequence[float]]:
@@ -70,5 +70,5 @@ class Board:
         accuracy = self.accuracy(policy).mean
         if not self.filter.passes(self.ledger[policy]):
             return Seen(policy, accuracy, None, None, 0)
-        raced = self.raced(policy)
+        raced = self.race_estimate(policy)
         return Seen(policy, accuracy, raced.mean, interval(raced.values, confidence), raced.n)

@@ -22,9 +22,9 @@ from optuna.trial import TrialState, create_trial
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 
 from gradveil.errors import GradveilError
+from gradveil.io.tensors import content_hash
 from gradveil.scores import Scorer
 from gradveil.search.sampling import RECORDED, parameters
-from gradveil.store import content_hash
 from gradveil.transforms import Policy
 
 STUDY = "gradveil-search"

@@ -4,14 +4,14 @@ import math
 from dataclasses import dataclass
 
 from gradveil.errors import GradveilError
-from gradveil.names import lookup
+from gradveil.naming import lookup
 from gradveil.search.sampling import SAMPLERS
 
 GRADIENTS_PER_POLICY = 100
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """How far a search goes.
 
     It looks at `policies` from the sampler and keeps `keep`. Policies that pass the accuracy filter see `first_look` images, then

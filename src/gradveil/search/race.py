@@ -22,7 +22,7 @@ class RaceRound:
     dropped: frozenset[str] = frozenset()
 
 
-def still_racing(values: Mapping[str, Sequence[float]], places: int, confidence: float) -> list[str]:
+def survivors(values: Mapping[str, Sequence[float]], places: int, confidence: float) -> list[str]:
     """Who may still belong to the `places` lowest, best first; every contender has a value for the same images.
 
     A contender drops out when a paired test says with `confidence` that it is worse than the last of the `places` best.
@@ -52,15 +52,15 @@ def interval(values: Sequence[float], confidence: float) -> tuple[float, float] 
     return mean - reach, mean + reach
 
 
-def alike(values: Mapping[str, Sequence[float]], confidence: float) -> dict[str, tuple[str, ...]]:
+def tied_with(values: Mapping[str, Sequence[float]], confidence: float) -> dict[str, tuple[str, ...]]:
     """For each the others that a two-sided paired test cannot tell it apart from."""
     return {
-        name: tuple(o for o in values if o != name and not told_apart(values[name], values[o], confidence))
+        name: tuple(o for o in values if o != name and not differ(values[name], values[o], confidence))
         for name in values
     }
 
 
-def told_apart(a: Sequence[float], b: Sequence[float], confidence: float) -> bool:
+def differ(a: Sequence[float], b: Sequence[float], confidence: float) -> bool:
     """Whether a two-sided paired test says that the means of `a` and `b`, on the same images, differ."""
     between = interval(np.subtract(a, b).tolist(), confidence)
     return between is not None and not between[0] <= 0 <= between[1]

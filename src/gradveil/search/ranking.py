@@ -12,7 +12,7 @@ from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, Scorer, Scores
 from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.search.ledger import Ledger, fingerprint
-from gradveil.search.scoring import Goal, brought_to
+from gradveil.search.scoring import Goal, bring_to
 from gradveil.transforms import LIBRARY, Policy
 
 
@@ -47,7 +47,7 @@ def rank(
     with progress("scoring policies", len(policies), "policies") as advance:
         advance(len(policies) - len(lacking))
         for policy, entry in run_jobs(
-            partial(brought_to, goal, scorer, everybody), lacking, workers=workers, backend=backend
+            partial(bring_to, goal, scorer, everybody), lacking, workers=workers, backend=backend
         ):
             ledger.write(policy, entry)
             advance(1)

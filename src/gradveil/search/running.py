@@ -12,17 +12,17 @@ from pathlib import Path
 from optuna.trial import TrialState
 
 from gradveil.errors import GradveilError
-from gradveil.parallel import LOCAL, Run, check_backend, hired, one_thread
+from gradveil.parallel import LOCAL, RunJobs, check_backend, one_thread, starting_workers
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, NotFinite, Scorer
 from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.search.board import Board
 from gradveil.search.ledger import Ledger, fingerprint
-from gradveil.search.plan import GRADIENTS_PER_POLICY, Plan
-from gradveil.search.race import RaceRound, alike, front, interval, still_racing, told_apart
+from gradveil.search.plan import GRADIENTS_PER_POLICY, SearchPlan
+from gradveil.search.race import RaceRound, differ, front, interval, survivors, tied_with
 from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
-from gradveil.search.sampling import sampler_named
-from gradveil.search.scoring import Goal, brought_to
+from gradveil.search.sampling import make_sampler
+from gradveil.search.scoring import Goal, bring_to
 from gradveil.transforms import Policy
 
 Say = Callable[[str], None]
@@ -32,13 +32,13 @@ MOST_DRAWS = 10
 # Quick looks are biased by a little that differs between policies; who is still there after so many images is scored in full.
 QUICK_IMAGES = 16
 # Of the gradients left, a round may take this share; if that does not reach for all, the best go on.
-SHARE = 1 / 3
+ROUND_FRACTION = 1 / 3
 
 
 def search(
     scorer: Scorer,
     storage: Path | str | None,
-    plan: Plan | None = None,
+    plan: SearchPlan | None = None,
     *,
     workers: int = 1,
     backend: str = LOCAL,
@@ -51,7 +51,7 @@ def search(
     once; started again, also with a larger plan, the search goes on from there. The result depends on the scorer and the plan
     alone, not on workers, interruptions, or what else the study holds.
     """
-    plan = plan or Plan()
+    plan = plan or SearchPlan()
     check_backend(backend)
     objectives = ("minimize", "maximize") if plan.sampler == "nsga2" else ("minimize",)
     ledger = Ledger(storage, fingerprint(scorer), objectives=objectives)
@@ -59,17 +59,17 @@ def search(
         with suppress(NotFinite):  # finds out how the model is best looked at
             scorer.privacy(Policy.parse("identity"), range(1), quick=True)
         accuracy_filter = AccuracyFilter.of(scorer, plan.redundancy)
-    with hired(workers, backend) as work:
+    with starting_workers(workers, backend) as work:
         return _Search(scorer, plan, ledger, accuracy_filter, work, progress, say).run()
 
 
 @dataclass
 class _Search:
     scorer: Scorer
-    plan: Plan
+    plan: SearchPlan
     ledger: Ledger
     filter: AccuracyFilter
-    work: Run
+    work: RunJobs
     progress: Progress
     say: Say
 
@@ -99,7 +99,7 @@ class _Search:
 
     def explore(self) -> list[Policy]:
         """The accuracy filter and a first look for every policy that is drawn; gives those that pass."""
-        sampler = sampler_named(self.plan.sampler, self.scorer.seed, self.scorer.held_out.image_shape[0])
+        sampler = make_sampler(self.plan.sampler, self.scorer.seed, self.scorer.held_out.image_shape[0])
         images = min(self.plan.first_look, self.racing)
         look = Goal(quick=images) if self.quick_images else Goal(full=images)
         qualified: list[Policy] = []
@@ -110,7 +110,7 @@ class _Search:
             self.bring(f"a first look at {len(drawn)} policies", drawn, look)
             passed = self.board.sound(drawn)
             qualified += passed
-            sampler.hear({p: (self.board.raced(p).mean, self.board.accuracy(p).mean) for p in passed})
+            sampler.tell({p: (self.board.race_estimate(p).mean, self.board.accuracy(p).mean) for p in passed})
         if not qualified:
             reasons = [why for policy in self.board.goals if (why := self.ledger[policy].failed)]
             reasons.append(f"a larger redundancy than {self.plan.redundancy} would do")
@@ -130,7 +130,7 @@ class _Search:
             contenders = self.drop(contenders)
             self.say(
                 f"{max(goal.quick, goal.full)} images: {len(contenders)} contenders for {self.plan.keep} places, "
-                f"best {contenders[0]} with {self.board.raced(contenders[0])}"
+                f"best {contenders[0]} with {self.board.race_estimate(contenders[0])}"
             )
             if len(contenders) <= self.plan.keep:
                 return contenders
@@ -157,7 +157,7 @@ class _Search:
 
     def narrow(self, contenders: list[Policy], goal: Goal, following: Goal) -> list[Policy]:
         """As many of the best as a round should cost, and some more than there are places."""
-        most = int(SHARE * self.gradients_left()) // self.cost(goal, following)
+        most = int(ROUND_FRACTION * self.gradients_left()) // self.cost(goal, following)
         most = max(most, self.plan.keep + max(2, self.plan.keep // 2))
         self.left_behind += contenders[most:]
         return contenders[:most]
@@ -179,16 +179,16 @@ class _Search:
         """What the race may still take, when the last measurement is set aside."""
         last = self.plan.keep * (self.fresh * self.full_cost + sum(self.filter.rows))
         most = self.plan.gradients or GRADIENTS_PER_POLICY * self.plan.policies + last
-        return max(0, most - self.board.spent() - last)
+        return max(0, most - self.board.gradients_spent() - last)
 
     def drop(self, contenders: list[Policy]) -> list[Policy]:
-        values = {str(policy): self.board.raced(policy).values for policy in contenders}
-        left = still_racing(values, self.plan.keep, 1 - (1 - self.plan.confidence) / self.most_rounds)
+        values = {str(policy): self.board.race_estimate(policy).values for policy in contenders}
+        left = survivors(values, self.plan.keep, 1 - (1 - self.plan.confidence) / self.most_rounds)
         by_name = {str(policy): policy for policy in contenders}
         means = {name: statistics.fmean(numbers) for name, numbers in values.items()}
         self.rounds.append(RaceRound(len(values[left[0]]), means, frozenset(values) - frozenset(left)))
         for name in sorted(self.rounds[-1].dropped):
-            self.ledger.close(by_name[name], self.board.told(by_name[name]), TrialState.PRUNED)
+            self.ledger.close(by_name[name], self.board.trial_values(by_name[name]), TrialState.PRUNED)
         return [by_name[name] for name in left]
 
     @property
@@ -211,15 +211,15 @@ class _Search:
                 for policy in lacking
                 if not goal.reached(entry := self.ledger.latest(policy), self.filter)
             )
-            for policy, entry in self.work(partial(brought_to, goal, self.scorer, self.filter), jobs):
+            for policy, entry in self.work(partial(bring_to, goal, self.scorer, self.filter), jobs):
                 self.ledger.write(policy, entry)
                 advance(1)
 
     def result(self, best: list[Policy], others: Sequence[Policy]) -> SearchResult:
         confidence = self.plan.confidence
-        measured = {policy: self.board.used(policy).fresh or self.board.raced(policy).values for policy in best}
+        measured = {policy: self.board.used(policy).fresh or self.board.race_estimate(policy).values for policy in best}
         best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
-        same = alike({str(policy): measured[policy] for policy in best}, confidence)
+        same = tied_with({str(policy): measured[policy] for policy in best}, confidence)
         outside = [policy for policy in self.board.sound(list(self.board.goals)) if policy not in best]
         seen = tuple(
             self.board.seen(policy, confidence) for policy in self.board.goals if not self.ledger[policy].failed
@@ -233,7 +233,7 @@ class _Search:
                     interval=interval(measured[policy], confidence),
                     alike=(
                         *(Policy.parse(name) for name in same[str(policy)]),
-                        *(other for other in outside if not told_apart(*self.board.paired(policy, other), confidence)),
+                        *(other for other in outside if not differ(*self.board.paired(policy, other), confidence)),
                     ),
                     fresh=bool(self.board.used(policy).fresh),
                 )
@@ -246,7 +246,7 @@ class _Search:
             seen=seen,
             failed=tuple((p, why) for p in self.board.goals if (why := self.ledger[p].failed)),
             rounds=tuple(self.rounds),
-            evaluations=self.board.spent(),
+            evaluations=self.board.gradients_spent(),
             confidence=confidence,
             accuracy_threshold=self.filter.threshold,
         )
@@ -256,17 +256,22 @@ class _Search:
         others = [policy for policy in self.board.sound(list(self.board.goals)) if policy not in best]
         return sorted(
             others,
-            key=lambda p: (-len(self.board.used(p).full), -self.board.raced(p).n, self.board.raced(p).mean, str(p)),
+            key=lambda p: (
+                -len(self.board.used(p).full),
+                -self.board.race_estimate(p).n,
+                self.board.race_estimate(p).mean,
+                str(p),
+            ),
         )
 
     def close(self, result: SearchResult) -> None:
         """End the trials, for whoever reads the study with Optuna's own tools; the best are the complete ones."""
         for candidate in result.best:
-            self.ledger.close(candidate.policy, self.board.told(candidate.policy), TrialState.COMPLETE)
+            self.ledger.close(candidate.policy, self.board.trial_values(candidate.policy), TrialState.COMPLETE)
         for policy in self.board.goals:
             if self.ledger[policy].failed:
                 self.ledger.close(policy, None, TrialState.FAIL)
             else:
                 self.ledger.close(
-                    policy, self.board.told(policy) if policy in result.contenders else None, TrialState.PRUNED
+                    policy, self.board.trial_values(policy) if policy in result.contenders else None, TrialState.PRUNED
                 )

@@ -1,18 +1,18 @@
 """Where the policies of a search come from: drawn at random as published, or proposed by one of Optuna's samplers."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 
-from gradveil.names import lookup
+from gradveil.naming import lookup
 from gradveil.randomness import derive_seed
-from gradveil.transforms import LIBRARY, Policy, space_size
+from gradveil.transforms import LIBRARY, Policy
+from gradveil.transforms.sampling import distinct_policies
 
-LONGEST = 3
 GENERATION = 20  # policies a guided sampler proposes before it hears of their scores, whatever the number of workers
 NOTHING = "none"  # in place of a second or third operation
 
@@ -35,52 +35,16 @@ def parameters(policy: Policy) -> dict[str, str]:
     return dict(zip(RECORDED, [*spelled, NOTHING, NOTHING, NOTHING], strict=False))
 
 
-def random_policies(seed: int, count: int, *, channels: int) -> list[Policy]:
-    """`count` policies drawn uniformly from all of one to three published operations, no two doing the same.
-
-    There are only so many that differ (see `space_size`); asked for more, it gives them all.
-    """
-    return list(itertools.islice(_distinct(seed, channels), count))
-
-
-def _distinct(seed: int, channels: int) -> Iterator[Policy]:
-    left = space_size(channels, LONGEST).policies - 1  # one of them is the identity
-    seen: set[Policy] = set()
-    draws = _draws(seed)
-    while left > 0:
-        policy = next(draws)
-        same = policy.canonical(channels)
-        if same not in seen and any(same.members):
-            seen.add(same)
-            left -= 1
-            yield policy
-
-
-def _draws(seed: int) -> Iterator[Policy]:
-    sizes = [len(LIBRARY) ** length for length in range(1, LONGEST + 1)]
-    for number in itertools.count():
-        rest = derive_seed(seed, "policy", number) % sum(sizes)
-        length = 1
-        while rest >= sizes[length - 1]:
-            rest -= sizes[length - 1]
-            length += 1
-        digits = []
-        for _ in range(length):
-            rest, digit = divmod(rest, len(LIBRARY))
-            digits.append(LIBRARY[digit])
-        yield Policy((tuple(digits),))
-
-
 class RandomSampler:
     """Algorithm 1: every policy is drawn alike, whatever the scores of the others."""
 
     def __init__(self, seed: int, channels: int) -> None:
-        self._policies = _distinct(seed, channels)
+        self._policies = distinct_policies(seed, channels)
 
     def propose(self, count: int) -> list[Policy]:
         return list(itertools.islice(self._policies, count))
 
-    def hear(self, scores: Mapping[Policy, Told]) -> None:
+    def tell(self, scores: Mapping[Policy, Told]) -> None:
         """Nothing is learned."""
 
 
@@ -124,7 +88,7 @@ class GuidedSampler:
         self._proposed |= fresh.keys()
         return list(fresh.values())
 
-    def hear(self, scores: Mapping[Policy, Told]) -> None:
+    def tell(self, scores: Mapping[Policy, Told]) -> None:
         """The scores of what was proposed last; what is missing had none and counts as bad as the worst."""
         self._scores |= {policy.canonical(self.channels): told for policy, told in scores.items()}
         if self._scores:
@@ -149,6 +113,6 @@ SAMPLERS: dict[str, Callable[[int, int], Sampler]] = {
 }
 
 
-def sampler_named(name: str, seed: int, channels: int) -> Sampler:
+def make_sampler(name: str, seed: int, channels: int) -> Sampler:
     """The sampler called `name`."""
     return lookup(SAMPLERS, name, "sampler")(seed, channels)

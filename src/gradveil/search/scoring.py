@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gradveil.scores import NotFinite, Scorer
-from gradveil.search.accuracy_filter import AccuracyFilter, measured
+from gradveil.search.accuracy_filter import AccuracyFilter, measure_batch
 from gradveil.search.ledger import Entry
 from gradveil.transforms import Policy
 
@@ -45,16 +45,16 @@ class Goal:
         )
 
 
-def brought_to(goal: Goal, scorer: Scorer, accuracy_filter: AccuracyFilter, job: Job) -> Job:
+def bring_to(goal: Goal, scorer: Scorer, accuracy_filter: AccuracyFilter, job: Job) -> Job:
     """The policy with everything that `goal` asks for."""
     policy, entry = job
     try:
         while accuracy_filter.verdict(entry) is None:
-            entry = entry.and_then(measured(scorer, policy, len(entry.accuracy)))
+            entry = entry.and_then(measure_batch(scorer, policy, len(entry.accuracy)))
         if accuracy_filter.rejects(entry):
             return policy, entry
         while goal.all_batches and len(entry.accuracy) < len(accuracy_filter.untouched):
-            entry = entry.and_then(measured(scorer, policy, len(entry.accuracy)))
+            entry = entry.and_then(measure_batch(scorer, policy, len(entry.accuracy)))
         if len(entry.quick) < goal.quick:
             found = scorer.privacy(policy, range(len(entry.quick), goal.quick), quick=True)
             entry = entry.and_then(Entry(quick=found.values))

@@ -6,13 +6,13 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from gradveil.training.recipe import SEMI, SEMI_SHARE, Recipe
+from gradveil.training.recipe import SEMI, SEMI_FRACTION, Recipe
 
 if TYPE_CHECKING:
     from gradveil.training.fit import Trained as Trained
     from gradveil.training.fit import train as train
 
-__all__ = ["SEMI", "SEMI_SHARE", "Recipe", "Trained", "train"]
+__all__ = ["SEMI", "SEMI_FRACTION", "Recipe", "Trained", "train"]
 
 
 def __getattr__(name: str) -> object:

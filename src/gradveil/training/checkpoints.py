@@ -7,10 +7,10 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from gradveil.errors import GradveilError
-from gradveil.files import writing
+from gradveil.io.files import writing
 
 
-class WholeCheckpoints(TorchCheckpointIO):
+class AtomicCheckpoints(TorchCheckpointIO):
     """Lightning's own writer goes through the system's temporary folder, which may be another disk: not atomic."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:

@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
-from gradveil.client import gradient, loss_of, trainable, untouched_statistics
+from gradveil.client import freezing_statistics, gradient, loss_of, trainable_parameters
 from gradveil.defenses import Defense
 from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
@@ -72,10 +72,10 @@ class Classifier(L.LightningModule):
             loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
             if not self.changed:
                 return
-            named = zip(*trainable(self.network), strict=True)
+            named = zip(*trainable_parameters(self.network), strict=True)
             found = {name: torch.zeros_like(one) if one.grad is None else one.grad for name, one in named}
             shared = self.defense.gradients(found, seed=seed)
-        for name, parameter in zip(*trainable(self.network), strict=True):
+        for name, parameter in zip(*trainable_parameters(self.network), strict=True):
             parameter.grad = shared[name].detach()
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> None:
@@ -94,7 +94,7 @@ class Classifier(L.LightningModule):
         """The loss for the history alone: `backward` goes through the batch again, in the defense's own way."""
         if not len(self.batch.labels):
             return torch.zeros(())
-        with torch.no_grad(), untouched_statistics(self.network), self._draws("step", self.global_step):
+        with torch.no_grad(), freezing_statistics(self.network), self._draws("step", self.global_step):
             loss = loss_of(self.network, self.batch)
         self._note(loss)
         return loss

@@ -31,7 +31,7 @@ def train_steps(
     optimizer = sgd(network.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense)
     assert isinstance(batches.sampler, Batches)
-    told = defense.sampled(min(recipe.batch_size, len(dataset.train)))
+    told = defense.with_expected_batch(min(recipe.batch_size, len(dataset.train)))
     network.train()
     done = 0
     while done < steps:

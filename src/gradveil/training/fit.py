@@ -16,12 +16,12 @@ from torch import nn
 
 from gradveil.defenses import Defense, NoDefense
 from gradveil.errors import GradveilError
-from gradveil.files import claim, write_csv
+from gradveil.io.files import claim, write_csv
 from gradveil.models import untrained
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
 from gradveil.training.batches import plain_loader, training_loader
-from gradveil.training.checkpoints import WholeCheckpoints
+from gradveil.training.checkpoints import AtomicCheckpoints
 from gradveil.training.classifier import Classifier
 from gradveil.training.recipe import Recipe
 from gradveil.types import Dataset
@@ -67,7 +67,7 @@ def train(
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
     network = defense.network(untrained(model, dataset, seed=seed), seed=seed)
     classes = len(dataset.train.classes)
-    sampled = defense.sampled(min(recipe.batch_size, len(dataset.train)))
+    sampled = defense.with_expected_batch(min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
     _claim(folder, dataset, model, recipe, defense, seed)
     card = ModelCard(
@@ -82,12 +82,12 @@ def train(
         gradveil=__version__,
     )
     with _quiet(), progress(f"training {model}", recipe.epochs * len(batches), "steps") as advance:
-        keeper = Keeper(folder, network, card, advance)
+        keeper = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(
             devices=1,
             max_epochs=recipe.epochs,
             default_root_dir=folder,
-            plugins=[WholeCheckpoints()],
+            plugins=[AtomicCheckpoints()],
             callbacks=[keeper],
             logger=_tensorboard_logger(folder) if tensorboard else False,
             enable_progress_bar=False,
@@ -112,7 +112,7 @@ def train(
     )
 
 
-class Keeper(Checkpoint):
+class TrainingProgress(Checkpoint):
     """After every epoch: weights, history, and last the checkpoint, so that a kill in between only repeats the epoch."""
 
     def __init__(self, folder: Path, network: nn.Module, card: ModelCard, advance: Advance) -> None:

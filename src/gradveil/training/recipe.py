@@ -35,4 +35,4 @@ class Recipe:
 
 # The model the search looks at: a tenth of the training images, 50 epochs (Gao et al., 2021).
 SEMI = Recipe(epochs=50)
-SEMI_SHARE = "[:10%]"
+SEMI_FRACTION = "[:10%]"

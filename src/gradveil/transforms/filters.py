@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradveil.transforms.scratch import converted, scratch
+from gradveil.transforms.scratch import convert, scratch
 from gradveil.transforms.tones import factors, floor_divide, to_bytes, whole_ratio
 
 _SIX = torch.tensor(6, dtype=torch.int16)  # half of 13: what turns rounding down into rounding
@@ -17,13 +17,13 @@ def sharpness(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
     height, width = images.shape[2:]
     if height < 3 or width < 3:  # all border, which Pillow does not smooth
         return images.clone()
-    pixels = converted(images.view(-1), torch.int16).view(len(images), -1)
+    pixels = convert(images.view(-1), torch.int16).view(len(images), -1)
     change = _smoothing(pixels, height, width)
     ratio = whole_ratio(magnitude)
     if ratio is None:
-        smooth = converted(pixels.add_(change), torch.float32, "smooth")
+        smooth = convert(pixels.add_(change), torch.float32, "smooth")
         factor = factors(magnitude, signs, images.device).view(-1, 1)
-        return to_bytes(smooth.sub_(converted(change, torch.float32).mul_(factor))).view(images.shape)
+        return to_bytes(smooth.sub_(convert(change, torch.float32).mul_(factor))).view(images.shape)
     numerator, denominator = ratio
     change.mul_((signs * -numerator).to(images.device, torch.int16).view(-1, 1))
     return to_bytes(floor_divide(change, denominator).add_(pixels)).view(images.shape)

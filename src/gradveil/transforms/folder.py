@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from gradveil.errors import GradveilError
-from gradveil.files import write_json, writing
+from gradveil.io.files import write_json, writing
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, silent
 from gradveil.randomness import derive_seed

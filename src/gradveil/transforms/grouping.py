@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradveil.transforms.scratch import held
+from gradveil.transforms.scratch import holding
 
 Numbers = npt.NDArray[np.int64]
 Runs = list[tuple[int, int, int]]
@@ -27,7 +27,7 @@ def sorted_by(keys: Numbers, images: Tensor, work: Callable[[Tensor, Numbers], T
     order = np.argsort(keys, kind="stable")
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    with held("sorted", images) as gathered:
+    with holding("sorted", images) as gathered:
         torch.index_select(images, 0, torch.from_numpy(order).to(images.device), out=gathered)
         return work(gathered, order).index_select(0, torch.from_numpy(back).to(images.device))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradveil.errors import GradveilError
-from gradveil.names import unknown
+from gradveil.naming import unknown
 from gradveil.transforms import filters, geometry, tones
 from gradveil.transforms.shear import shear
 

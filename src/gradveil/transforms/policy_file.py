@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from gradveil.errors import GradveilError
-from gradveil.files import write_json
+from gradveil.io.files import write_json
 from gradveil.transforms.library import short
 from gradveil.transforms.policy import MOST_OPERATIONS, Policy
 from gradveil.version import __version__

@@ -44,7 +44,7 @@ def _layout(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
 
 
 @contextmanager
-def held(name: str, like: Tensor) -> Iterator[Tensor]:
+def holding(name: str, like: Tensor) -> Iterator[Tensor]:
     """A scratch tensor like `like` that stays yours inside the block, even if a user's operation runs policies there."""
     if name in _buffers.held:
         yield torch.empty_like(like, memory_format=torch.contiguous_format)
@@ -56,6 +56,6 @@ def held(name: str, like: Tensor) -> Iterator[Tensor]:
         _buffers.held.discard(name)
 
 
-def converted(values: Tensor, dtype: torch.dtype, name: str = "") -> Tensor:
+def convert(values: Tensor, dtype: torch.dtype, name: str = "") -> Tensor:
     """`values.to(dtype)` in a scratch buffer."""
     return scratch(name, values.shape, dtype, values.device).copy_(values)

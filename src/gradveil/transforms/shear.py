@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradveil.transforms.grouping import Numbers, Runs, by_sign
-from gradveil.transforms.scratch import converted, scratch
+from gradveil.transforms.scratch import convert, scratch
 
 Axis = Literal["x", "y"]
 Doubles = npt.NDArray[np.float64]
@@ -71,14 +71,14 @@ def _shear(images: Tensor, runs: Runs, slant: _Slant, out: Tensor) -> None:
     taps = scratch("taps", (len(planes), slant.where.shape[1]), torch.uint8, images.device)
     for rows, sign in parts:
         _gather(planes[rows], slant.where[sign].to(images.device), taps[rows])
-    pixels = converted(taps, torch.float32)
+    pixels = convert(taps, torch.float32)
     value = scratch("value", (len(planes), length), torch.float32, images.device)
     for rows, sign in parts:
         total, weights = slant.base[sign].to(images.device), slant.weights[sign].to(images.device)
         for number in range(4):
             tap = pixels[rows, number * apart : number * apart + length]
             total = torch.addcmul(total, tap, weights[number], out=value[rows])
-    levels = converted(value, torch.int16, "bytes")
+    levels = convert(value, torch.int16, "bytes")
     places = _doubtful(value, taps, apart)
     if len(places):
         plane, pixel = np.divmod(places, length)

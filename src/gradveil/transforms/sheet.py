@@ -6,7 +6,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from gradveil.files import writing
+from gradveil.io.files import writing
 from gradveil.transforms.library import check_images
 from gradveil.transforms.policy import Policy
 

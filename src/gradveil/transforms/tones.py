@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradveil.transforms.scratch import converted, scratch
+from gradveil.transforms.scratch import convert, scratch
 
 _HALF = torch.tensor(0.5)
 
@@ -45,14 +45,14 @@ def brightness(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
     if ratio is not None:
         numerator, denominator = ratio
         weights = (denominator + signs * numerator).to(images.device, torch.int16).view(-1, 1, 1, 1)
-        return to_bytes(floor_divide(converted(images, torch.int16).mul_(weights), denominator))
+        return to_bytes(floor_divide(convert(images, torch.int16).mul_(weights), denominator))
     # Pillow computes 0 + factor * (p - 0): adding and taking away nothing changes no bit.
-    return to_bytes(converted(images, torch.float32).mul_(factors(magnitude, signs, images.device)))
+    return to_bytes(convert(images, torch.float32).mul_(factors(magnitude, signs, images.device)))
 
 
 def contrast(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
     """Blend with the image's mean luminance, rounded to a grey level."""
-    pixels = converted(images, torch.float32)
+    pixels = convert(images, torch.float32)
     grey = luminance(pixels).view(len(images), -1)
     # float32 adds whole numbers exactly below 2**24: 65,793 white pixels.
     total = grey.sum(1, dtype=torch.float32 if grey.shape[1] <= 1 << 16 else torch.float64).to(torch.float64)
@@ -64,7 +64,7 @@ def color(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
     """Blend with the image's own grey version; an identity on one channel."""
     if images.shape[1] == 1:
         return images.clone()
-    pixels = converted(images, torch.float32)
+    pixels = convert(images, torch.float32)
     grey = luminance(pixels)
     return to_bytes(pixels.sub_(grey).mul_(factors(magnitude, signs, images.device)).add_(grey))
 
@@ -73,7 +73,7 @@ def grayscale(images: Tensor, magnitude: float) -> Tensor:
     """The luminance in every channel; an identity on one channel."""
     if images.shape[1] == 1:
         return images.clone()
-    return to_bytes(luminance(converted(images, torch.float32))).expand_as(images).contiguous()
+    return to_bytes(luminance(convert(images, torch.float32))).expand_as(images).contiguous()
 
 
 def autocontrast(images: Tensor, magnitude: float) -> Tensor:
@@ -86,7 +86,7 @@ def autocontrast(images: Tensor, magnitude: float) -> Tensor:
     scale = torch.where(flat, 1.0, torch.full_like(high, 255.0).div_(high - low))
     offset = torch.where(flat, 0.0, -low * scale)
     # Two roundings in double precision, as Pillow's table has them: 254.99999999999997 must stay below 255.
-    return to_bytes(converted(channels, torch.float64).mul_(scale).add_(offset)).view(images.shape)
+    return to_bytes(convert(channels, torch.float64).mul_(scale).add_(offset)).view(images.shape)
 
 
 def equalize(images: Tensor, magnitude: float) -> Tensor:
@@ -95,11 +95,11 @@ def equalize(images: Tensor, magnitude: float) -> Tensor:
     planes, pixels = channels.shape
     exact = torch.float32 if pixels < 1 << 23 else torch.float64  # integer divisions below come out right in it
     offsets = torch.arange(0, planes * 256, 256, dtype=torch.int32, device=images.device)
-    levels = converted(channels, torch.int32).add_(offsets.view(-1, 1)).view(-1)
+    levels = convert(channels, torch.int32).add_(offsets.view(-1, 1)).view(-1)
     counts = torch.bincount(levels, minlength=planes * 256).view(planes, 256)
     last = counts.gather(1, channels.amax(1, keepdim=True).to(torch.int64))
     step = (pixels - last).div_(255, rounding_mode="floor")
-    counts = converted(counts, exact)
+    counts = convert(counts, exact)
     before = counts.cumsum(1).sub_(counts).add_((step // 2).to(exact))
     table = to_bytes(before.div_(step.clamp(min=1).to(exact)).clamp_(max=255))
     unchanged = (step.view(-1) == 0).nonzero().view(-1)
@@ -121,7 +121,7 @@ def luminance(pixels: Tensor) -> Tensor:
     total = scratch("grey", red.shape, torch.float32, pixels.device)
     torch.add(_HALF, red, alpha=19595 / 65536, out=total)
     total.add_(green, alpha=38470 / 65536).add_(blue, alpha=7471 / 65536)
-    return total.copy_(converted(total, torch.int16)).unsqueeze(1)
+    return total.copy_(convert(total, torch.int16)).unsqueeze(1)
 
 
 def factors(magnitude: float, signs: Tensor, device: torch.device) -> Tensor:
@@ -158,5 +158,5 @@ def floor_divide(values: Tensor, divisor: int) -> Tensor:
 
 def to_bytes(values: Tensor) -> Tensor:
     """Truncate and clip: Pillow's way from a float to a pixel. int16 is whole already, and clipped in place."""
-    whole = values if values.dtype == torch.int16 else converted(values, torch.int16, "bytes")
+    whole = values if values.dtype == torch.int16 else convert(values, torch.int16, "bytes")
     return whole.clamp_(0, 255).to(torch.uint8)

@@ -1,0 +1,72 @@
+"""Invert gradients that a user saved from their own system; no dataset needed."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.attacks import Attack, Evidence, Reconstruction, parse_attack
+from gradveil.attacks.loop import OnIteration
+from gradveil.client import Client, share, trainable_parameters
+from gradveil.errors import GradveilError
+from gradveil.io.tensors import read_tensors
+from gradveil.models import ImageShape
+from gradveil.types import Gradients, ImageSet
+
+
+def invert(
+    model: nn.Module,
+    gradients: Gradients | str | Path,
+    labels: Tensor | Sequence[int] | None = None,
+    *,
+    attack: str | Attack = "adam+cosine",
+    image_shape: ImageShape,
+    seed: int = 0,
+    images: int | None = None,
+    client: Client = share,
+    public: ImageSet | None = None,
+    on_iteration: OnIteration | None = None,
+) -> Reconstruction:
+    """Rebuild the images behind `gradients`, a tensor per parameter name or a safetensors file of such.
+
+    `model` is the network the gradients were computed with, in the mode they were computed in; it takes images in [0, 1]. Without
+    `labels` the attack reads them off the gradient or searches for them. `images` is how many there are (default: as many as
+    labels, or 1). `client` says how the gradients came about if not as one gradient of the mean loss: `FedAvg(lr, batch)`
+    for (weights before - weights after) / lr. `attack` is a name (`gradveil attack list`) or an attack of your own making.
+
+    Returns images (N, C, H, W) in [0, 1] with the labels and how the run went.
+    """
+    tensors = read_gradients(Path(gradients)) if isinstance(gradients, str | Path) else gradients
+    given = None if labels is None else _checked_labels(labels)
+    if given is not None and images is not None and len(given) != images:
+        raise GradveilError(f"{images} images need as many labels, got {len(given)}")
+    count = images if images is not None else 1 if given is None else len(given)
+    device = trainable_parameters(model)[1][0].device
+    evidence = Evidence(
+        model,
+        {name: tensor.to(device) if isinstance(tensor, Tensor) else tensor for name, tensor in tensors.items()},
+        image_shape,
+        images=count,
+        labels=None if given is None else given.to(device),
+        client=client,
+        public=public,
+    )
+    chosen = parse_attack(attack) if isinstance(attack, str) else attack
+    return chosen(evidence, seed=seed, on_iteration=on_iteration)
+
+
+def _checked_labels(labels: Tensor | Sequence[int]) -> Tensor:
+    whole = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+    if not all(isinstance(label, int) for label in whole):
+        raise GradveilError(f"labels must be whole numbers, one per image, got {whole}")
+    return torch.tensor(whole, dtype=torch.int64)
+
+
+def read_gradients(path: Path) -> Gradients:
+    """The tensors of a safetensors file; it may come from anyone."""
+    found = read_tensors(path, "gradient file; a safetensors file would do")
+    for name, tensor in found.items():
+        if not tensor.is_floating_point():
+            raise GradveilError(f"{path}: {name!r} holds {tensor.dtype}, floating point numbers would do")
+    return {name: tensor.float() for name, tensor in found.items()}

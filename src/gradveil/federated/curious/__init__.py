@@ -1,0 +1,1 @@
+"""Somebody curious attacks what was recorded while participants trained."""

@@ -1,0 +1,153 @@
+"""Attack what a curious server recorded, and judge the result by what was behind it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gradveil.attacks import Evidence
+from gradveil.attacks.evidence import MOST_IMAGES
+from gradveil.client import FedAvg, batch_norm_mode
+from gradveil.errors import GradveilError
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.participant import Participant, image_seed, network_of, participants_of
+from gradveil.federated.plan import FederatedPlan
+from gradveil.federated.recordings import Recording
+from gradveil.leakage.measuring import check_attacker, reconstruct
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import FEDSGD, Scenario
+from gradveil.leakage.shares import Share
+from gradveil.leakage.store import Store
+from gradveil.naming import format_setting
+from gradveil.progress import Advance, ignore
+from gradveil.randomness import derive_seed
+from gradveil.types import Dataset, Gradients
+
+
+def attack_recording(
+    recording: Recording, how: Scenario, dataset: Dataset, folder: Path, *, advance: Advance = ignore
+) -> list[Record]:
+    """Rebuild the images behind a recording; records appear in `folder` and are not made twice.
+
+    `how` says which attack is made and what the attacker knows; everything else of the scenario follows from the recording. The
+    originals are the private images as crop and flip left them: a picture of a person is no less private for being shifted.
+    """
+    plan = recording.plan
+    _check_knowledge(how, len(recording.participants))
+    network = network_of(plan, dataset)
+    try:
+        network.load_state_dict(recording.state)
+    except RuntimeError as error:
+        first = " ".join(str(error).split())[:200]
+        raise GradveilError(f"the recording does not fit {plan.model} on {plan.dataset}: {first}") from error
+    everybody = participants_of(plan, dataset.train)
+    works = [everybody[one].work(recording.round) for one in recording.participants]
+    unit = tuple(index for work in works for index in work.indices.tolist())
+    if not unit:
+        raise GradveilError(f"nobody behind it had an image in round {recording.round}, so there is none to rebuild")
+    if len({len(work.indices) for work in works}) > 1:
+        raise GradveilError(
+            f"round {recording.round}: a sum is attacked when everybody in it has as many images, "
+            f"got {', '.join(str(len(work.indices)) for work in works)}"
+        )
+    scenario = _scenario(recording, how, network, len(unit))
+    check_attacker(scenario)
+    store = Store(folder, network, dataset.train, dataset.test)
+    found = [store.get(scenario, unit, index) for index in unit]
+    made = scenario.make_attack()
+    if all(record is not None for record in found):
+        advance(made.iterations * made.restarts)
+        return [record for record in found if record is not None]
+    private = works[0].private
+    originals = replace(
+        private,
+        images=torch.cat([work.private.images for work in works]),
+        labels=torch.cat([work.private.labels for work in works]),
+    )
+    labels = originals.labels if scenario.order_known else originals.labels.sort().values
+    with batch_norm_mode(network, training=scenario.batch_norm == "train"):
+        evidence = Evidence(
+            network,
+            _seen(recording, [everybody[one] for one in recording.participants], network),
+            dataset.train.image_shape,
+            images=len(unit),
+            labels=labels if made.labels == "known" else None,
+            client=scenario.imagined_client(),
+            public=dataset.test,
+        )
+        share = Share(
+            unit=unit,
+            originals=originals,
+            transformed=torch.cat([work.seen for work in works]),
+            evidence=evidence,
+            seed=derive_seed(scenario.seed, "attack", recording.round, *recording.participants),
+            draw_seed=image_seed(plan, recording.round),
+        )
+        results = reconstruct(scenario, everybody[recording.participants[0]].defense, [share], advance)
+    for result in results:
+        store.put(result.record, result.animation)
+    return [result.record for result in results]
+
+
+def check_curious(plan: FederatedPlan, curiosity: Curiosity, how: Scenario, dataset: Dataset) -> None:
+    """Refuse what could not be attacked in the end, before anything is trained for it."""
+    how.make_attack()
+    largest = max(curiosity.sums)
+    sizes = {one.batch for one in participants_of(plan, dataset.train)}
+    if max(sizes) * largest > MOST_IMAGES:
+        raise GradveilError(
+            f"the mean of {largest} updates of {max(sizes)} images each cannot be attacked, at most {MOST_IMAGES} images can: "
+            "a smaller --batch or smaller --sums would do"
+        )
+    if largest > 1 and (len(sizes) > 1 or plan.make_defense().poisson):
+        raise GradveilError(
+            "a sum is attacked when all in it have as many images: --sums 1 would do, or a --batch that all have and no dp-sgd"
+        )
+    _check_knowledge(how, largest)
+
+
+def _check_knowledge(how: Scenario, participants: int) -> None:
+    if participants > 1 and how.attacker != "plain":
+        raise GradveilError(
+            f"what is known of a defense does not tell its mean: sums need a plain attacker, got {how.attacker}"
+        )
+
+
+def _seen(recording: Recording, behind: Sequence[Participant], network: nn.Module) -> Gradients:
+    """What was recorded, or what the public code of the papers attacks where a defense acts in training only."""
+    defense = recording.plan.make_defense()
+    if defense.as_attacked() == defense:
+        return recording.update
+    clean = [one.attacked(network, recording.round) for one in behind]
+    return {name: torch.stack([one[name] for one in clean]).mean(0) for name in clean[0]}
+
+
+def _scenario(recording: Recording, how: Scenario, network: nn.Module, images: int) -> Scenario:
+    plan = recording.plan
+    client = plan.client_in(recording.round)
+    normalised = any(isinstance(module, _BatchNorm) for module in network.modules())
+    return replace(
+        how,
+        dataset=plan.dataset,
+        model=plan.model,
+        stage=stage_of(recording.round),
+        defense=plan.defense,
+        batch=images,
+        users=len(recording.participants),
+        client=client_text(client) if isinstance(client, FedAvg) else FEDSGD,
+        batch_norm="train" if normalised else "eval",
+    )
+
+
+def client_text(client: FedAvg) -> str:
+    """As `client_named` reads it."""
+    settings = f"lr={format_setting(client.lr)},batch={client.batch},epochs={client.epochs}"
+    return f"fedavg:{settings}" + ("" if client.order is None else f",order={client.order}")
+
+
+def stage_of(number: int) -> str:
+    """A round in words."""
+    return f"after {number} rounds"

@@ -1,0 +1,111 @@
+"""A collaborative training on Flower: `client_app` and `server_app` are components for any Flower runtime.
+
+What the server is to do stands in the run configuration (`FlowerRun`); a participant learns the plan from the server's
+messages and its number from its node's `partition-id`. Its images are where its node's `data-dir` says, else where gradveil
+looks for them.
+
+A SuperNode starts a process for every message, so what is heavy is imported where it is needed: saying who one is takes a
+second less without torch.
+"""
+
+import logging
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from gradveil.errors import GradveilError
+from gradveil.federated.flower.setup import DATA_DIR, FAILED, LOGGED, NUMBER
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gradveil.federated.participant import Participant
+    from gradveil.federated.plan import FederatedPlan
+
+
+def participation(data_dir: Path | None = None, trusted: "FederatedPlan | None" = None) -> ClientApp:
+    """Participants whose images are in `data_dir`, unless their node says where else.
+
+    A plan may name a model of one's own, which is code, or a folder: it is followed where `trusted` or the node's `model` and
+    `dataset` name the same.
+    """
+    app = ClientApp()
+
+    @app.query()
+    def who(message: Message, context: Context) -> Message:
+        return Message(RecordDict({"facts": ConfigRecord({NUMBER: _number(context)})}), reply_to=message)
+
+    @app.train()
+    def contribute(message: Message, context: Context) -> Message:
+        from gradveil.federated.flower.messages import Question, answer
+
+        question = Question.from_records(message.content)
+        own = {name: context.node_config.get(name, getattr(trusted, name, None)) for name in ("model", "dataset")}
+        question.plan.check_foreign(**{name: None if value is None else str(value) for name, value in own.items()})
+        told = context.node_config.get(DATA_DIR)
+        everybody, network = _prepare(question.plan, data_dir if told is None else Path(str(told)))
+        number = _number(context)
+        if not 0 <= number < len(everybody):
+            raise GradveilError(f"participant {number} of {len(everybody)}: 0 to {len(everybody) - 1} would do")
+        try:
+            network.load_state_dict(question.state)
+        except RuntimeError as error:
+            raise GradveilError(f"the server's weights do not fit {question.plan.model}: {error}") from error
+        return Message(answer(everybody[number].contribute(network, question.number)), reply_to=message)
+
+    return app
+
+
+# A simulation has many participants and rounds in one process.
+@lru_cache(maxsize=1)
+def _prepare(plan: "FederatedPlan", data_dir: Path | None) -> "tuple[list[Participant], nn.Module]":
+    from gradveil.datasets import load
+    from gradveil.federated.participant import network_of, participants_of
+    from gradveil.progress import silent
+
+    dataset = load(plan.dataset, data_dir=data_dir, seed=plan.seed, progress=silent)
+    return participants_of(plan, dataset.train), network_of(plan, dataset)
+
+
+def _number(context: Context) -> int:
+    number = context.node_config.get(NUMBER)
+    if type(number) is not int:
+        raise GradveilError(f"a SuperNode needs --node-config '{NUMBER}=NUMBER', got {number!r}")
+    return number
+
+
+client_app = participation()
+server_app = ServerApp()
+
+
+@server_app.main()
+def serve(grid: Grid, context: Context) -> None:
+    """Train as the run configuration says; what is logged goes to Flower's log of the run."""
+    from gradveil.federated.flower.nodes import Nodes
+    from gradveil.federated.flower.run import FlowerRun
+
+    _log_to(sys.stdout)
+    logger = logging.getLogger(__name__)
+    try:
+        run = FlowerRun.from_config(context.run_config)
+        last = run.serve(Nodes(grid, run.plan, run.timeout)).history[-1]
+    except GradveilError as error:
+        logger.error("%s%s", FAILED, error)
+        raise
+    logger.info("test accuracy %.2f%% after %d rounds", 100 * last.accuracy, last.round)
+
+
+def _log_to(stream: TextIO) -> None:
+    """This process belongs to the run: show what gradveil logs."""
+    root = logging.getLogger("gradveil")
+    if not root.handlers:
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(logging.Formatter(f"{LOGGED}%(message)s"))
+        root.addHandler(handler)
+        root.setLevel(logging.INFO)
+        root.propagate = False

@@ -1,0 +1,87 @@
+"""What a Flower server is to do, as data that fits into Flower's run configuration."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from gradveil.datasets import load
+from gradveil.errors import GradveilError
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.flower.nodes import Nodes
+from gradveil.federated.flower.setup import DATA_DIR
+from gradveil.federated.folder import CHECKPOINT
+from gradveil.federated.plan import FederatedPlan
+from gradveil.federated.rounds import FederatedResult, federate
+from gradveil.io.typed_json import from_json
+from gradveil.progress import Progress, silent
+
+# Characters of what a curious server is told.
+LARGEST = 2**20
+
+
+@dataclass(frozen=True)
+class FlowerRun:
+    """What a Flower server is to do, and for how long it waits: `timeout` seconds for updates, `patience` for participants."""
+
+    plan: FederatedPlan
+    folder: Path
+    curiosity: Curiosity | None = None
+    evaluations: int = 20
+    timeout: float = 300.0
+    patience: float = 300.0
+    data_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        for what, seconds in (("an update", self.timeout), ("participants", self.patience)):
+            if not 0 < seconds <= 86_400:
+                raise GradveilError(f"waiting for {what}: above 0 and up to 86400 seconds would do, got {seconds:g}")
+
+    def with_curiosity(self, curiosity: Curiosity | None) -> "FlowerRun":
+        """The same with a curious server, or without."""
+        return replace(self, curiosity=curiosity)
+
+    def to_config(self) -> dict[str, str | int | float]:
+        """As Flower's run configuration."""
+        return {
+            "plan": self.plan.to_json(),
+            "folder": str(self.folder),
+            "curiosity": "" if self.curiosity is None else json.dumps(asdict(self.curiosity)),
+            "evaluations": self.evaluations,
+            "timeout": float(self.timeout),
+            "patience": float(self.patience),
+            DATA_DIR: "" if self.data_dir is None else str(self.data_dir),
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object]) -> "FlowerRun":
+        """Read what `to_config` wrote."""
+        try:
+            curious = str(config["curiosity"])
+            return cls(
+                plan=FederatedPlan.from_json(str(config["plan"])),
+                folder=Path(str(config["folder"])),
+                curiosity=from_json(Curiosity, curious, largest=LARGEST) if curious else None,
+                evaluations=int(str(config["evaluations"])),
+                timeout=float(str(config["timeout"])),
+                patience=float(str(config["patience"])),
+                data_dir=Path(str(config[DATA_DIR])) if config[DATA_DIR] else None,
+            )
+        except (KeyError, ValueError, TypeError) as error:
+            raise GradveilError(
+                f"not a run configuration of gradveil ({error}); `gradveil federate --engine flower` writes one"
+            ) from error
+
+    def serve(self, nodes: Nodes, *, progress: Progress = silent) -> FederatedResult:
+        """Wait for everybody, then train, or go on with those who came back."""
+        dataset = load(self.plan.dataset, data_dir=self.data_dir, seed=self.plan.seed, progress=silent)
+        nodes.wait(self.patience, resumed=(self.folder / CHECKPOINT).is_file())
+        return federate(
+            self.plan,
+            dataset,
+            self.folder,
+            curiosity=self.curiosity,
+            gather=nodes.gather,
+            evaluations=self.evaluations,
+            progress=progress,
+        )

@@ -1,0 +1,1 @@
+"""Training without a server: every participant in a process of its own, neighbours exchange weights."""

@@ -1,0 +1,165 @@
+"""Who talks with whom when there is no server, and how much each listens to the others."""
+
+import math
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+
+import torch
+
+from gradveil.errors import GradveilError
+from gradveil.naming import unknown
+from gradveil.randomness import generator
+
+RING, COMPLETE, RANDOM = "ring", "complete", "random"
+MOST_PARTICIPANTS = 1000
+LARGEST_FILE = 8 * 2**20
+RANDOM_TRIES = 100
+
+_EXAMPLES = ", random:P such as random:0.4, or a file of lines such as 0 1"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A connected graph of `participants`; `edges` are pairs (i, j) with i < j, in order and each once."""
+
+    name: str
+    participants: int
+    edges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.participants <= MOST_PARTICIPANTS:
+            raise GradveilError(
+                f"without a server 2 to {MOST_PARTICIPANTS} participants would do, got {self.participants}"
+            )
+        if list(self.edges) != sorted(set(self.edges)) or not all(
+            0 <= one < other < self.participants for one, other in self.edges
+        ):
+            raise GradveilError(f"topology {self.name}: its edges are not ordered pairs of participants, each once")
+        if alone := _alone(self.participants, self.edges):
+            raise GradveilError(
+                f"topology {self.name} is not connected: nothing leads from participant 0 to {min(alone)}; "
+                "more edges would do"
+            )
+
+    @cached_property
+    def _adjacent(self) -> list[list[int]]:
+        return _adjacent(self.participants, self.edges)
+
+    def neighbours(self, one: int) -> tuple[int, ...]:
+        """Those who get the messages of `one` and send it theirs, in order."""
+        return tuple(self._adjacent[one])
+
+    def weights(self, one: int, present: Collection[int] | None = None) -> dict[int, Fraction]:
+        """How much `one` takes of whom, itself included, in order: its row of the Metropolis-Hastings matrix.
+
+        W_ij = 1 / (1 + max(d_i, d_j)) for neighbours with d_i and d_j neighbours, W_ii what is missing to 1 (Xiao and Boyd,
+        2004). What belongs to neighbours who are not `present` stays with `one`, and who is not present keeps all it has. So
+        the matrix is symmetric and doubly stochastic, and mixing never changes the mean of what is mixed. How many images
+        somebody has is left out: it would make the matrix lopsided.
+        """
+        there = range(self.participants) if present is None else present
+        others = [other for other in self.neighbours(one) if other in there] if one in there else []
+        row = {other: Fraction(1, 1 + max(self._degree(one), self._degree(other))) for other in others}
+        row[one] = 1 - sum(row.values(), Fraction(0))
+        return {number: row[number] for number in sorted(row)}
+
+    @property
+    def text(self) -> str:
+        """Name and edges in one line, so that two runs can be told apart."""
+        return f"{self.name}: {' '.join(f'{one}-{other}' for one, other in self.edges)}"
+
+    def _degree(self, one: int) -> int:
+        return len(self._adjacent[one])
+
+
+def parse_topology(text: str, participants: int, *, seed: int = 0) -> Topology:
+    """`ring`, `complete`, `random:0.4` (every edge with that probability, drawn again until connected), or a file of edges."""
+    if not 2 <= participants <= MOST_PARTICIPANTS:
+        raise GradveilError(f"without a server 2 to {MOST_PARTICIPANTS} participants would do, got {participants}")
+    kind, colon, value = text.partition(":")
+    if text == RING:
+        return _topology(text, participants, ((one, (one + 1) % participants) for one in range(participants)))
+    if text == COMPLETE:
+        return _topology(text, participants, combinations(range(participants), 2))
+    if kind == RANDOM:
+        return _random(text, participants, value if colon else "", seed)
+    path = Path(text)
+    if path.is_file():
+        return _topology(path.name, participants, _edges_in(path, participants))
+    if path.suffix or len(path.parts) > 1:
+        raise GradveilError(f"{text}: no such file of edges; {RING}, {COMPLETE} or random:0.4 would do without one")
+    raise unknown(text, (RING, COMPLETE, RANDOM), "topology", more=_EXAMPLES)
+
+
+def _topology(name: str, participants: int, edges: Iterable[tuple[int, int]]) -> Topology:
+    return Topology(name, participants, tuple(sorted({(min(edge), max(edge)) for edge in edges})))
+
+
+def _adjacent(participants: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(participants)]
+    for one, other in edges:
+        found[one].append(other)
+        found[other].append(one)
+    return [sorted(others) for others in found]
+
+
+def _alone(participants: int, edges: Iterable[tuple[int, int]]) -> set[int]:
+    """Those to whom no way leads from participant 0."""
+    adjacent = _adjacent(participants, edges)
+    reached, waiting = {0}, [0]
+    while waiting:
+        new = set(adjacent[waiting.pop()]) - reached
+        reached |= new
+        waiting.extend(new)
+    return set(range(participants)) - reached
+
+
+def _random(text: str, participants: int, value: str, seed: int) -> Topology:
+    """A graph of Erdos and Renyi, the first connected one of the seed."""
+    try:
+        probability = float(value)
+    except ValueError:
+        probability = 0.0
+    if not 0 < probability <= 1:
+        raise GradveilError(f"topology {text!r}: a probability above 0 and up to 1 would do, such as random:0.4")
+    pairs = list(combinations(range(participants), 2))
+    for attempt in range(RANDOM_TRIES):
+        drawn = torch.rand(len(pairs), generator=generator(seed, "topology", attempt), dtype=torch.float64)
+        chosen = [pairs[index] for index in (drawn < probability).nonzero().flatten().tolist()]
+        if not _alone(participants, chosen):
+            return _topology(text, participants, chosen)
+    # Twice where graphs begin to be connected.
+    enough = min(1.0, 2 * math.log(participants) / participants)
+    raise GradveilError(
+        f"topology {text!r}: no connected graph of {participants} participants in {RANDOM_TRIES} draws; "
+        f"random:{enough:.2g} would do"
+    )
+
+
+def _edges_in(path: Path, participants: int) -> list[tuple[int, int]]:
+    """The edges of a file that may come from anyone: two participants a line, `#` begins a comment."""
+    size = path.stat().st_size
+    if size > LARGEST_FILE:
+        raise GradveilError(f"{path}: {size / 2**20:.1f} MiB, a file of edges has at most {LARGEST_FILE // 2**20}")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise GradveilError(f"{path}: not a readable file of edges ({error})") from error
+    edges = []
+    for number, line in enumerate(lines, 1):
+        written = line.partition("#")[0].strip()
+        if not written:
+            continue
+        match = re.fullmatch(r"([0-9]{1,6})\s+([0-9]{1,6})", written)
+        if match is None or max(int(match[1]), int(match[2])) >= participants or int(match[1]) == int(match[2]):
+            raise GradveilError(
+                f"{path}, line {number}: two different participants from 0 to {participants - 1} would do, "
+                f"got {written[:40]!r}"
+            )
+        edges.append((int(match[1]), int(match[2])))
+    return edges

@@ -1,0 +1,1 @@
+"""What gradients give away, measured: scenario -> shares -> reconstructions -> records -> store."""

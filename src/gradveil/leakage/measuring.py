@@ -1,0 +1,126 @@
+"""Measure what shared gradients give away of the images behind them."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from gradveil.attacks import Attack, ClosedForm, Reconstruction
+from gradveil.client import batch_norm_mode, trainable_parameters
+from gradveil.defenses import Defense, parse_defense
+from gradveil.errors import GradveilError
+from gradveil.leakage.records import Record
+from gradveil.leakage.results import Result, results_of
+from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.shares import Share, Unit, split
+from gradveil.leakage.store import Store
+from gradveil.parallel import listening_to_workers, run_jobs
+from gradveil.progress import Advance, Progress, Steps, ignore, silent
+from gradveil.types import ImageSet
+
+# Attacks that go through one batched loop, where a scenario asks for that.
+LOT = 8
+
+
+def measure(
+    scenario: Scenario,
+    network: nn.Module,
+    images: ImageSet,
+    indices: list[int],
+    folder: Path,
+    *,
+    public: ImageSet | None = None,
+    workers: int = 1,
+    progress: Progress = silent,
+) -> list[Record]:
+    """Attack the images at `indices`, `scenario.batch` at a time; records appear in `folder` one by one and are not made twice.
+
+    `network` is the one participants train, with whatever the defense adds to it (`Defense.network`).
+    `public` are images an attacker may look at: those of the training set, for attacks that begin with one.
+    """
+    units = check(scenario, images, indices)
+    trainable_parameters(network)
+    made = scenario.make_attack()
+    steps = made.iterations * made.restarts
+    store = Store(folder, network, images, public)
+    found: dict[tuple[Unit, int], Record] = {}
+    for unit in units:
+        for index in unit:
+            if (record := store.get(scenario, unit, index)) is not None:
+                found[unit, index] = record
+    missing = [unit for unit in dict.fromkeys(units) if any((unit, index) not in found for index in unit)]
+    size = LOT if scenario.together else 1
+    lots = [missing[at : at + size] for at in range(0, len(missing), size)]
+    workers = min(workers, len(lots)) or 1
+    title = f"{scenario.attack} on {scenario.model}, defense {scenario.column}"
+    with (
+        progress(title, steps * len(units), "steps") as advance,
+        listening_to_workers(advance, workers=workers) as report,
+    ):
+        advance(steps * (len(units) - len(missing)))
+        attack = partial(attack_units, scenario, network, images, public=public, advance=report)
+        for results in run_jobs(attack, lots, workers=workers):
+            for result in results:
+                store.put(result.record, result.animation)
+                found[result.record.unit, result.record.index] = result.record
+    return [found[unit, index] for unit in units for index in unit]
+
+
+def check(scenario: Scenario, images: ImageSet, indices: Sequence[int]) -> list[Unit]:
+    """The images by shares; whatever cannot be attacked as the scenario says is refused before anything is computed."""
+    for index in indices:
+        if not 0 <= index < len(images):
+            raise GradveilError(f"image {index} does not exist: there are images 0 to {len(images) - 1}")
+    scenario.make_attack()
+    scenario.make_client()
+    parse_defense(scenario.defense)
+    check_attacker(scenario)
+    return split(indices, scenario.batch)
+
+
+def check_attacker(scenario: Scenario) -> None:
+    """Refuse an attacker who knows things that do not go together."""
+    if scenario.attacker == "draw" and scenario.batch > 1 and not scenario.order_known:
+        raise GradveilError(
+            "an attacker who knows the draws of a batch needs its labels in order: labels known would do"
+        )
+
+
+def attack_units(
+    scenario: Scenario,
+    network: nn.Module,
+    images: ImageSet,
+    units: Sequence[Unit],
+    *,
+    public: ImageSet | None = None,
+    advance: Advance = ignore,
+) -> list[Result]:
+    """Share the defended gradients of the units and let the attack rebuild them; `advance` hears of its iterations."""
+    with batch_norm_mode(network, training=scenario.batch_norm == "train"):
+        defense = parse_defense(scenario.defense)
+        shares = [Share.of(scenario, defense, network, images, unit, public) for unit in units]
+        return reconstruct(scenario, defense, shares, advance)
+
+
+def reconstruct(
+    scenario: Scenario, defense: Defense, shares: Sequence[Share], advance: Advance = ignore
+) -> list[Result]:
+    """Let the attack rebuild what is behind the shares."""
+    attack = scenario.make_attack()
+    steps = Steps(attack.iterations * attack.restarts * len(shares), advance)
+    found: list[tuple[Attack, Reconstruction]] = []
+    if scenario.together and not isinstance(attack, ClosedForm):
+        evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
+        found = [(attack, one) for one in attack.together(evidences, seeds, on_iteration=steps.one)]
+    else:
+        for share in shares:
+            known = share.known(scenario, defense)
+            used = attack if known is None else known.answered(attack, share.evidence)
+            found.append((used, used(share.evidence, seed=share.seed, on_iteration=steps.one)))
+    steps.rest()
+    return [
+        result
+        for share, (used, one) in zip(shares, found, strict=True)
+        for result in results_of(scenario, defense, share, used, one)
+    ]

@@ -1,0 +1,137 @@
+"""From a reconstruction to records: matched with the images, measured, and with everything the attacker knew."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from gradveil.attacks import Attack, ClosedForm, Inversion, Reconstruction
+from gradveil.attacks.labels import label_accuracy
+from gradveil.defenses import Defense
+from gradveil.io.animation import to_gif
+from gradveil.io.pictures import to_png
+from gradveil.leakage import metrics
+from gradveil.leakage.records import ESTIMATE, Record
+from gradveil.leakage.scenario import FEDSGD, Scenario
+from gradveil.leakage.shares import Share
+from gradveil.types import ImageSet, to_bytes, to_unit
+from gradveil.version import __version__
+
+
+@dataclass(frozen=True)
+class Result:
+    """The record of one image and, as a GIF, how the guess became the picture."""
+
+    record: Record
+    animation: bytes | None
+
+
+def results_of(
+    scenario: Scenario, defense: Defense, share: Share, attack: Attack, found: Reconstruction
+) -> list[Result]:
+    """One result per image of the share."""
+    transformed, original = to_unit(share.transformed), to_unit(share.originals.images)
+    known = share.known(scenario, defense)
+    undone = found.images if known is None else known.undone(found.images, share.evidence, seed=scenario.seed)
+    order = assignment(found.images, transformed) if known is None else assignment(undone, original)
+    rebuilt, estimates = found.images[order], undone[order]
+    if isinstance(attack, Inversion) and attack.simulate is not None:
+        # The guess is of the original; what was shared is to be compared with what the defense makes of it.
+        rebuilt = to_unit(defense.images(to_bytes(rebuilt), seed=share.draw_seed, indices=torch.tensor(share.unit)))
+    figures = {
+        "psnr_transformed": metrics.psnr(rebuilt, transformed),
+        "psnr_original": metrics.psnr(estimates, original),
+        "ssim_transformed": metrics.ssim(rebuilt, transformed),
+        "ssim_original": metrics.ssim(estimates, original),
+        "null_psnr": metrics.null_psnr(transformed),
+        "null_psnr_original": metrics.null_psnr(original),
+    }
+    errors = {"mse_transformed": metrics.mse(rebuilt, transformed), "mse_original": metrics.mse(estimates, original)}
+    labels = share.originals.labels
+    right = label_accuracy(found.labels, labels) if found.labels is not None else 0.0
+    knowledge = what_is_known(scenario, known, attack, share.evidence.public)
+    trace = found.trace
+    results = []
+    for row, index in enumerate(share.unit):
+        pictures = {
+            "original": to_png(share.originals.images[row]),
+            "transformed": to_png(share.transformed[row]),
+            "reconstruction": to_png(to_bytes(rebuilt)[row]),
+        }
+        if not torch.equal(rebuilt[row], estimates[row]):
+            pictures[ESTIMATE] = to_png(to_bytes(estimates)[row])
+        record = Record(
+            scenario=scenario,
+            index=index,
+            unit=share.unit,
+            label=share.originals.classes[int(labels[row])],
+            label_accuracy=round(right, 4),
+            distance=found.distance if math.isfinite(found.distance) else None,
+            iterations=found.iterations,
+            restarts=found.restarts,
+            restarts_diverged=found.restarts_diverged,
+            ended=found.ended,
+            similarity=_similarity(found),
+            layers=_layers(found),
+            knowledge=knowledge,
+            pictures=pictures,
+            gradveil=__version__,
+            **{name: round(float(values[row]), 4) for name, values in figures.items()},
+            **{name: float(f"{float(values[row]):.6g}") for name, values in errors.items()},
+        )
+        results.append(Result(record, None if trace is None else to_gif(trace.frames[:, int(order[row])])))
+    return results
+
+
+def assignment(guesses: Tensor, targets: Tensor) -> Tensor:
+    """For every target the guess that belongs to it, one to one, so that the squared errors sum to the least."""
+    if len(targets) == 1:
+        return torch.zeros(1, dtype=torch.int64)
+    errors = torch.stack([(guesses - target).square().mean((1, 2, 3)) for target in targets])
+    return torch.from_numpy(linear_sum_assignment(errors.cpu().numpy())[1])
+
+
+def what_is_known(
+    scenario: Scenario, known_defense: Defense | None, attack: Attack, public: ImageSet | None
+) -> dict[str, str]:
+    """Everything the attacker has besides the gradient, and what it began with; part of every record."""
+    labels = {"known": "known", "read": "read off the gradient", "joint": "searched for together with the image"}
+    modes = {"eval": "evaluation mode, running statistics known", "train": "training mode, statistics of the batch"}
+    known = {
+        "model and weights": "known",
+        "label": labels[attack.labels],
+        "batch size": f"known, {scenario.batch}",
+        "batch norm": modes[scenario.batch_norm],
+        "defense": "not used" if known_defense is None else known_defense.knowledge,
+        "initial guess": "none" if isinstance(attack, ClosedForm) else attack.start,
+    }
+    if scenario.users > 1:
+        known["users"] = f"only the mean of {scenario.users} is seen, who has which label is known"
+    if scenario.attacker != "plain" or scenario.start in ("class-mean", "public-image"):
+        known["public images"] = "none" if public is None else f"{len(public)} of the same kind"
+    if scenario.client != FEDSGD:
+        known["local training"] = f"{scenario.client}, rate and number of steps known"
+        known["order of the images"] = "known" if scenario.order_known else "unknown, labels sorted"
+    return known
+
+
+def _similarity(found: Reconstruction) -> dict[str, tuple[float, ...]]:
+    if found.trace is None:
+        return {}
+    shallow, deep = found.trace.shallow_and_deep()
+    curves = {"shallow": shallow, "deep": deep, "all": found.trace.similarity.mean(1).tolist()}
+    rounded = {name: tuple(_finite(value) for value in values) for name, values in curves.items()}
+    return {"iterations": tuple(float(number) for number in found.trace.iterations), **rounded}
+
+
+def _layers(found: Reconstruction) -> dict[str, float]:
+    if found.trace is None:
+        return {}
+    return dict(zip(found.trace.parameters, map(_finite, found.trace.similarity[-1].tolist()), strict=True))
+
+
+def _finite(value: float) -> float:
+    """What is no number resembles nothing."""
+    return round(value, 4) if math.isfinite(value) else 0.0

@@ -1,0 +1,75 @@
+"""Names: look things up by name, parse and format settings such as `prune:0.7`, and make file names of names."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from gradveil.errors import GradveilError
+
+T = TypeVar("T")
+
+
+def lookup(table: Mapping[str, T], name: str, kind: str, more: str = "") -> T:
+    """`table[name]`, or an error that names the closest entry and all others."""
+    if name not in table:
+        raise unknown(name, table, kind, more)
+    return table[name]
+
+
+def unknown(name: str, known: Iterable[str], kind: str, more: str = "") -> GradveilError:
+    """The error for an unknown `kind` of thing; `more` names what else would do besides `known`."""
+    names = list(known)
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ";"
+    return GradveilError(f"unknown {kind} {name!r}{hint} known: {', '.join(names)}{more}")
+
+
+def slug(*parts: str) -> str:
+    """The parts as one file name: letters, digits and little else."""
+    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", "-".join(part for part in parts if part))
+
+
+def parse_settings(kind: Callable[..., T], name: str, settings: str | None, *, example: str) -> T:
+    """The dataclass `kind` with settings such as `0.7` or `k=64,beta=1e-3`: one without a name is the first."""
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    if settings is not None and not known:
+        raise GradveilError(f"{name!r} has no settings, got {settings!r}")
+    given: dict[str, object] = {}
+    for part in settings.split(",") if settings is not None else []:
+        named, equals, value = part.partition("=")
+        key = named.strip() if equals else next(iter(known))
+        if key not in known:
+            raise unknown(key, known, f"setting of {name}")
+        if key in given:
+            raise GradveilError(f"{name!r}: {key} is given twice")
+        given[key] = _read(kind, name, key, value.strip() if equals else part)
+    missing = [field for field in known.values() if field.default is MISSING and field.name not in given]
+    if missing:
+        raise GradveilError(f"{name!r} needs a {missing[0].name}: something like {example} would do")
+    return kind(**given)
+
+
+def format_setting(value: object) -> str:
+    """A setting as it stands in a name."""
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    return "+".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _read(kind: Callable[..., object], name: str, key: str, value: str) -> object:
+    wanted = get_type_hints(kind)[key]
+    if get_origin(wanted) is Literal:
+        if value not in get_args(wanted):
+            raise unknown(value, get_args(wanted), f"{key} of {name}")
+        return value
+    choices = get_args(wanted) if type(None) in get_args(wanted) else (wanted,)
+    if int in choices or float in choices:
+        number: type[int] | type[float] = int if int in choices else float
+        try:
+            return number(value)
+        except (ValueError, OverflowError):
+            what = "a whole number" if number is int else "a number"
+            raise GradveilError(f"{name!r}: {key} must be {what}, got {value!r}") from None
+    return tuple(value.split("+"))
