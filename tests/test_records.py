@@ -51,7 +51,7 @@ def test_finished_images_are_not_attacked_again_whatever_the_workers(
 ) -> None:
     before, _ = read_records(run)
     attacked: list[int] = []
-    from gradveil import leakage
+    from gradveil.leakage import measuring as leakage
 
     original = leakage.attack_units
 
