@@ -12,7 +12,7 @@ from gradveil.datasets import load
 from gradveil.defenses import parse_defense
 from gradveil.io.files import write_json
 from gradveil.leakage.measuring import measure
-from gradveil.leakage.scenario import UNDEFENDED, Scenario
+from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.models import untrained
 from gradveil.progress import bar
 
@@ -44,7 +44,7 @@ def run(workers: int = 1) -> dict[str, object]:
         psnr: dict[str, list[float]] = {}
         gains: dict[str, list[float]] = {}
         for attacker in ("plain",) if defense == UNDEFENDED else ("plain", "adaptive"):
-            scenario = Scenario(
+            scenario = ScenarioKey(
                 DATASET,
                 model,
                 "untrained",
@@ -55,7 +55,7 @@ def run(workers: int = 1) -> dict[str, object]:
                 attacker=attacker,  # type: ignore[arg-type]
             )
             records = measure(
-                scenario,
+                scenario.parse(),
                 network,
                 dataset.test,
                 IMAGES,

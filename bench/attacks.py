@@ -57,7 +57,7 @@ def _together(name: str, turns: int) -> dict[str, object]:
     attack = parse_attack("adam+cosine", iterations=ITERATIONS // 20)
     assert isinstance(attack, Inversion)
     compared = side_by_side(
-        lambda: attack.together(evidences, range(8)),
+        lambda: attack.run_together(evidences, range(8)),
         lambda: [attack(evidence, seed=seed) for seed, evidence in enumerate(evidences)],
         turns=turns,
     )

@@ -9,7 +9,7 @@ from gradveil.defenses import parse_defense
 from gradveil.defenses.base import Attacker
 from gradveil.defenses.parts import private_part
 from gradveil.leakage.measuring import measure
-from gradveil.leakage.scenario import UNDEFENDED, Scenario
+from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.models import untrained
 from gradveil.naming import slug
 from gradveil.parallel import one_thread
@@ -73,11 +73,11 @@ def row(
     network = parse_defense(defense).network(untrained(case.model, dataset), seed=0)
     attackers: tuple[Attacker, ...] = ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
     for attacker in attackers:
-        scenario = Scenario(
+        scenario = ScenarioKey(
             DATASET, case.model, "untrained", defense, case.attack, case.iterations, 0, attacker=attacker
         )
         records = measure(
-            scenario,
+            scenario.parse(),
             network,
             dataset.test,
             list(images),

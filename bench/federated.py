@@ -14,7 +14,7 @@ from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious.summary import leaks_of
 from gradveil.federated.curious.watch import attack_all
 from gradveil.io.files import write_json
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.parallel import one_thread
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
@@ -72,13 +72,13 @@ def curious() -> dict[str, object]:
     """Leakage per round of a network without batch norm, one image per update: where updates give most away."""
     dataset = load(DATASET)
     plan = FederatedPlan(DATASET, "lenet", PARTICIPANTS, 200, batch=1, lr=0.01)
-    how = Scenario("", "", "", "none", "idlg", 100, 0, restarts=2)
+    how = ScenarioKey("", "", "", "none", "idlg", 100, 0, restarts=2)
     rows = []
     for defense in ("none", HYBRID):
         defended = replace(plan, defense=defense)
         folder = FOLDER / f"curious-{defense.replace(':', '-')}"
         done = federate(defended, dataset, folder, curiosity=Curiosity(LOOKS, sums=(1, 2, 5), victims=2), progress=bar)
-        leaks = leaks_of(attack_all(folder, how, lambda _: dataset))
+        leaks = leaks_of(attack_all(folder, how.parse(), lambda _: dataset))
         rows.append(
             {
                 "defense": defense,

@@ -26,7 +26,7 @@ from gradveil.io.files import write_json
 from gradveil.leakage import metrics
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
-from gradveil.leakage.scenario import UNDEFENDED, Scenario
+from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.models import untrained
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, bar
@@ -155,8 +155,8 @@ def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progres
 def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[str, Record]:
     policy, index = job
     defense = str(policy) if any(policy.members) else UNDEFENDED
-    scenario = Scenario(DATASET, settings.model, "untrained", defense, ATTACK, settings.iterations, settings.seed)
-    (record,) = measure(scenario, settings.network(), dataset().test, [index], folder)
+    scenario = ScenarioKey(DATASET, settings.model, "untrained", defense, ATTACK, settings.iterations, settings.seed)
+    (record,) = measure(scenario.parse(), settings.network(), dataset().test, [index], folder)
     return str(policy), record
 
 

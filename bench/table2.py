@@ -15,7 +15,7 @@ from gradveil.attacks import Inversion, parse_attack
 from gradveil.datasets import load
 from gradveil.io.files import write_json
 from gradveil.leakage.measuring import measure
-from gradveil.leakage.scenario import UNDEFENDED, Scenario
+from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
 from gradveil.training.networks import load_model
@@ -44,7 +44,7 @@ def run(workers: int = 1) -> dict[str, object]:
         attack = parse_attack(name)
         assert isinstance(attack, Inversion)
         for defense, theirs in zip((UNDEFENDED, HYBRID), published, strict=True):
-            scenario = Scenario(
+            scenario = ScenarioKey(
                 DATASET,
                 MODEL,
                 f"trained for {EPOCHS} epochs",
@@ -55,7 +55,7 @@ def run(workers: int = 1) -> dict[str, object]:
                 restarts=min(2, attack.restarts),
             )
             records = measure(
-                scenario, network, dataset.test, list(range(IMAGES)), FOLDER, workers=workers, progress=bar
+                scenario.parse(), network, dataset.test, list(range(IMAGES)), FOLDER, workers=workers, progress=bar
             )
             good = [record for record in records if not record.diverged]
             rows.append(

@@ -13,7 +13,7 @@ from gradveil.io.files import write_json
 from gradveil.io.pictures import to_png
 from gradveil.leakage import metrics
 from gradveil.leakage.records import Record
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.randomness import generator
 from gradveil.report.notes import RunNotes
 from gradveil.transforms import Policy
@@ -34,7 +34,7 @@ FADING = {"0": 1.0, "5": 0.8, "trained": 0.0}
 ACCURACY = {"none": 0.86, "random": 0.8, "3-1-7+43-18-18": 0.83, "gaussian:0.01": 0.71}
 
 
-def made_record(scenario: Scenario, images: ImageSet, index: int, share: float) -> Record:
+def made_record(scenario: ScenarioKey, images: ImageSet, index: int, share: float) -> Record:
     """A record whose reconstruction is `share` of what was shared and noise for the rest."""
     rng = generator(index, str(scenario))
     image = images.images[index : index + 1]

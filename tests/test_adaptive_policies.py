@@ -11,6 +11,7 @@ from gradveil.attacks.undo import Undo
 from gradveil.client import share
 from gradveil.defenses.augment import Augment
 from gradveil.errors import GradveilError
+from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.metrics import psnr
 from gradveil.randomness import generator
 from gradveil.transforms import library
@@ -194,12 +195,12 @@ def test_augment_as_a_defense(public: bool, fashion: Dataset, small_net: nn.Modu
     assert torch.equal(hidden, defense.policy(images, seed=1, indices=indices))
     evidence = evidence_of(small_net, hidden, labels, fashion, public=public)
     attack = parse_attack("fast", iterations=3)
-    assert defense.answered(attack, evidence) == attack
-    told = defense.told(seed=1, indices=indices)
+    assert defense.adapt(attack, evidence) == attack
+    told = defense.with_draws(seed=1, indices=indices)
     for one in (defense, told):
-        undone = one.undone(to_unit(hidden), evidence, seed=0)
+        undone = one.undo(to_unit(hidden), evidence, seed=0)
         assert undone.shape == hidden.shape
-        assert torch.equal(undone, one.undone(to_unit(hidden), evidence, seed=0))
+        assert torch.equal(undone, one.undo(to_unit(hidden), evidence, seed=0))
         assert (psnr(undone, to_unit(images)) > psnr(to_unit(hidden), to_unit(images))).all()
     assert "draw" in told.knowledge
     assert "draw" not in defense.knowledge
@@ -208,22 +209,22 @@ def test_augment_as_a_defense(public: bool, fashion: Dataset, small_net: nn.Modu
 @pytest.mark.parametrize("tell", [True, False])
 def test_augment_simulated(tell: bool, fashion: Dataset, small_net: nn.Module) -> None:
     defense, indices = Augment(Policy.parse("21-13-3+7-4-15"), how="simulate"), torch.tensor([0])
-    defense = defense.told(seed=1, indices=indices) if tell else defense
+    defense = defense.with_draws(seed=1, indices=indices) if tell else defense
     hidden = defense.images(fashion.test.images[:1], seed=1, indices=indices)
     evidence = evidence_of(small_net, hidden, fashion.test.labels[:1], fashion, public=False)
-    attack = defense.answered(parse_attack("fast", iterations=3), evidence)
+    attack = defense.adapt(parse_attack("fast", iterations=3), evidence)
     first, again = attack(evidence, seed=2), attack(evidence, seed=2)
     assert torch.equal(first.images, again.images)
-    assert defense.undone(first.images, evidence, seed=0) is first.images
+    assert defense.undo(first.images, evidence, seed=0) is first.images
     assert "simulates" in defense.knowledge
 
 
 def test_augment_refuses_what_it_cannot_do(fashion: Dataset, small_net: nn.Module) -> None:
     policy = Policy.parse("3")
     evidence = evidence_of(small_net, fashion.test.images[:2], fashion.test.labels[:2], fashion, public=False)
-    with pytest.raises(GradveilError, match="told"):
-        Augment(policy, knows="draw").undone(torch.rand(2, 1, 28, 28), evidence, seed=0)
-    with pytest.raises(GradveilError, match="2 images were attacked, the draws of 1"):
-        Augment(policy).told(seed=0, indices=torch.tensor([1])).undone(torch.rand(2, 1, 28, 28), evidence, seed=0)
-    with pytest.raises(GradveilError, match="closed form"):
-        Augment(policy, how="simulate").answered(ClosedForm(), evidence)
+    with pytest.raises(GradveilError, match="with_draws"):
+        Augment(policy, knows="draw").undo(torch.rand(2, 1, 28, 28), evidence, seed=0)
+    with pytest.raises(GradveilError, match="expected the draws of 2 images, got those of 1"):
+        Augment(policy).with_draws(seed=0, indices=torch.tensor([1])).undo(torch.rand(2, 1, 28, 28), evidence, seed=0)
+    with pytest.raises(GradveilError, match="analytic cannot simulate a defense"):
+        Scenario("fashion-mnist-tenth", "mlp", "untrained", ClosedForm(), Augment(policy), "simulate")

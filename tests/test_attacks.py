@@ -211,7 +211,7 @@ def test_runs_that_share_a_batch_do_not_see_each_other(fashion: Dataset, small_n
     assert isinstance(attack, Inversion)
     pieces = [evidence_of(small_net, batch_of(fashion, index)) for index in range(6)]
     seeds = [10, 11, 12, 13, 14, 15]
-    six, two = (attack.together(pieces[:n], seeds[:n]) for n in (6, 2))
+    six, two = (attack.run_together(pieces[:n], seeds[:n]) for n in (6, 2))
     for one, other in zip(six, two, strict=False):
         assert torch.equal(one.images, other.images)
         assert one.history == other.history
@@ -281,7 +281,7 @@ def test_the_mean_of_the_guesses(fashion: Dataset, small_net: nn.Module) -> None
     still = Inversion(cosine_distance, Adam(0.0), iterations=7)
     begun, ended = (replace(still, averaging=value)(piece).images for value in (0.0, 0.5))
     torch.testing.assert_close(begun, ended)
-    with pytest.raises(GradveilError, match="averaging is a share of the run from 0 to 1, got 2"):
+    with pytest.raises(GradveilError, match="averaging is a fraction of the run from 0 to 1, got 2"):
         replace(jumping, averaging=2.0)
 
 

@@ -33,9 +33,9 @@ from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import to_png
 from gradveil.leakage.records import Record
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 
-BARE = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
+BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
 POLICY = replace(BARE, defense="3-1-7")
 NULL = 12.0
 EPS = (20.0, 30.0)
@@ -44,7 +44,7 @@ NO_PICTURES = {"original": "", "transformed": "", "reconstruction": ""}
 
 
 def record(
-    scenario: Scenario,
+    scenario: ScenarioKey,
     index: int,
     gain: float,
     *,
@@ -83,7 +83,7 @@ def record(
     )
 
 
-def attacked(scenario: Scenario, gains: Sequence[float], null: float = NULL) -> list[Record]:
+def attacked(scenario: ScenarioKey, gains: Sequence[float], null: float = NULL) -> list[Record]:
     return [record(scenario, index, float(gain), null=null) for index, gain in enumerate(gains)]
 
 
@@ -286,7 +286,7 @@ def noise_pictures(n: int, seed: int) -> torch.Tensor:
 
 
 def pictured(
-    originals: torch.Tensor, guesses: torch.Tensor, scenario: Scenario = BARE, unit: int = 1, **more: torch.Tensor
+    originals: torch.Tensor, guesses: torch.Tensor, scenario: ScenarioKey = BARE, unit: int = 1, **more: torch.Tensor
 ) -> list[Record]:
     records = []
     for index in range(len(originals)):

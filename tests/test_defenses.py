@@ -81,7 +81,7 @@ def one_image(fashion: Dataset, index: int = 0) -> Batch:
 
 
 def evidence_of(model: nn.Module, batch: Batch, defense: Defense) -> Evidence:
-    gradients = defense.shared(share, model, batch, seed=0)
+    gradients = defense.share(share, model, batch, seed=0)
     return Evidence(model, gradients, SHAPE, len(batch.images), batch.labels)
 
 
@@ -137,7 +137,7 @@ def test_a_defense_of_nothing_changes_no_bit(fashion: Dataset, small_net: nn.Mod
     assert torch.equal(defense.images(images, seed=1, indices=indices), images)
     assert defense.network(small_net, seed=1) is small_net
     batch = Batch(to_unit(images), fashion.test.labels[:3])
-    plain, found = share(small_net, batch), defense.shared(share, small_net, batch, seed=1)
+    plain, found = share(small_net, batch), defense.share(share, small_net, batch, seed=1)
     assert list(found) == list(plain)
     assert all(torch.equal(found[name], value) for name, value in plain.items())
 
@@ -375,7 +375,7 @@ def test_what_is_shared_can_be_differentiated_by_image_and_draws(fashion: Datase
 
 def test_the_answer_to_pruning_compares_survivors_only(fashion: Dataset, small_net: nn.Module) -> None:
     evidence = evidence_of(small_net, one_image(fashion), Prune(0.9))
-    answer = Prune(0.9).answered(parse_attack("fast", iterations=2), evidence)
+    answer = Prune(0.9).adapt(parse_attack("fast", iterations=2), evidence)
     assert isinstance(answer, Inversion)
     assert Survivors() in answer.weighings
     seen: list[Tensor] = []
@@ -399,7 +399,7 @@ def test_the_answer_to_noise_smooths_the_more_the_louder(
     weights = []
     for scale in (0.0, 1e-6, 1e-3, 1e-1):
         evidence = evidence_of(small_net, one_image(fashion), kind(scale))
-        answer = kind(scale).answered(attack, evidence)
+        answer = kind(scale).adapt(attack, evidence)
         assert isinstance(answer, Inversion)
         weights.append(sum(prior.weight for prior in answer.priors if isinstance(prior, TotalVariation)))
         assert len(answer.priors) <= 1
@@ -411,23 +411,23 @@ def test_the_answer_to_noise_smooths_the_more_the_louder(
 def test_the_answer_to_clipping(fashion: Dataset, small_net: nn.Module) -> None:
     evidence = evidence_of(small_net, one_image(fashion), Clip(0.01))
     cosine, l2 = (Inversion(objective, Adam(), iterations=1) for objective in (cosine_distance, l2_distance))
-    assert Clip(0.01).answered(cosine, evidence) is cosine
-    answer = Clip(0.01).answered(l2, evidence)
+    assert Clip(0.01).adapt(cosine, evidence) is cosine
+    answer = Clip(0.01).adapt(l2, evidence)
     assert isinstance(answer, Inversion)
     assert answer.objective == ShortenedObjective(l2_distance)
-    assert Clip(100.0).answered(l2, evidence) is l2
+    assert Clip(100.0).adapt(l2, evidence) is l2
 
 
 def test_the_answer_to_precode_is_exact_where_the_network_begins_open(fashion: Dataset) -> None:
     batch = one_image(fashion)
     defended = Precode().network(build("mlp-64", SHAPE, 10).eval(), seed=0)
     evidence = evidence_of(defended, batch, Precode())
-    answer = Precode().answered(parse_attack("idlg"), evidence)
+    answer = Precode().adapt(parse_attack("idlg"), evidence)
     assert answer == ClosedForm(labels="read")
     assert float(metrics.psnr(answer(evidence).images, batch.images)) > 60
     # Behind noise the rows no longer agree, and the closed form is not trusted.
     noisy = evidence_of(defended, batch, GaussianNoise(1e-2))
-    assert isinstance(Precode().answered(parse_attack("idlg"), noisy), Inversion)
+    assert isinstance(Precode().adapt(parse_attack("idlg"), noisy), Inversion)
 
 
 def test_the_sample_of_a_single_image_is_read_off(fashion: Dataset, small_net: nn.Module) -> None:
@@ -439,12 +439,12 @@ def test_the_sample_of_a_single_image_is_read_off(fashion: Dataset, small_net: n
     evidence = Evidence(defended, gradients, SHAPE, 1, batch.labels)
     torch.testing.assert_close(read_draws(evidence), eps, rtol=1e-3, atol=1e-3)
     fast = parse_attack("fast", iterations=1)
-    answer = Precode().answered(fast, evidence)
+    answer = Precode().adapt(fast, evidence)
     assert isinstance(answer, Inversion)
     assert answer.draws is read_draws
     # Several images mix; their samples are searched for.
     two = evidence_of(defended, Batch(to_unit(fashion.test.images[:2]), fashion.test.labels[:2]), Precode())
-    searching = Precode().answered(fast, two)
+    searching = Precode().adapt(fast, two)
     assert isinstance(searching, Inversion)
     assert searching.draws == "searched"
 
@@ -454,7 +454,7 @@ def test_with_the_sample_read_off_lenet_gives_everything_away(fashion: Dataset) 
     lenet = build("lenet", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
     defended = Precode().network(lenet, seed=0)
     evidence = evidence_of(defended, batch, Precode())
-    found = Precode().answered(parse_attack("idlg", iterations=60, restarts=2), evidence)(evidence)
+    found = Precode().adapt(parse_attack("idlg", iterations=60, restarts=2), evidence)(evidence)
     assert float(metrics.psnr(found.images, batch.images)) > 25
 
 
@@ -516,7 +516,7 @@ def test_nothing_is_changed_in_place(fashion: Dataset, small_net: nn.Module, tex
     defended = defense.network(small_net, seed=2)
     evidence = evidence_of(defended, one_image(fashion), defense)
     shared = {name: value.clone() for name, value in evidence.gradients.items()}
-    found = defense.answered(parse_attack("fast", iterations=1), evidence)(evidence)
+    found = defense.adapt(parse_attack("fast", iterations=1), evidence)(evidence)
     assert found.images.shape == (1, *SHAPE)
     assert torch.equal(images, copies[0])
     assert all(torch.equal(gradients[name], value) for name, value in copies[1].items())
@@ -544,7 +544,7 @@ def test_a_chain_acts_in_order() -> None:
 def test_a_chain_answers_with_all_its_members(fashion: Dataset, small_net: nn.Module) -> None:
     defense = parse_defense("precode:k=8 | prune:0.5 | gaussian:1e-3")
     evidence = evidence_of(defense.network(small_net, seed=0), one_image(fashion), defense)
-    answer = defense.answered(parse_attack("fast", iterations=1), evidence)
+    answer = defense.adapt(parse_attack("fast", iterations=1), evidence)
     assert isinstance(answer, Inversion)
     assert answer.weighings == (Survivors(),)
     assert answer.draws == "searched"  # noise has spoilt the readings
@@ -598,7 +598,7 @@ def test_policies_and_policy_files_are_defenses(tmp_path: Path, fashion: Dataset
         ("translate_x", "needs a level"),
         ("missing.json", "cannot read"),
         ("", "known: none"),
-        ("3-1-7 | ", "missing"),
+        ("3-1-7 | ", "expected defenses"),
         ("3-1-7 | prun:0.7", "did you mean 'prune'"),
     ],
 )

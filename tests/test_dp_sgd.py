@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from gradveil.attacks import Evidence, Inversion, parse_attack
 from gradveil.attacks.priors import TotalVariation
 from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable_parameters
-from gradveil.defenses import Clip, DpSgd, Precode, dp_sgd, parse_defense
+from gradveil.defenses import Clip, DpSgd, Precode, dp_sgd, needs_poisson, parse_defense, with_expected_batch
 from gradveil.errors import GradveilError
 from gradveil.models import build
 from gradveil.models.stochastic import drawing, replay
@@ -132,7 +132,7 @@ def test_what_a_layer_adds_to_the_loss_is_part_of_its_images_loss(fashion: Datas
 
 def test_batch_norm_is_refused_where_nobody_was_drawn_too() -> None:
     nobody = Batch(torch.zeros(0, 1, 28, 28), torch.zeros(0, dtype=torch.int64))
-    with pytest.raises(GradveilError, match="batch_norm=group would do"):
+    with pytest.raises(GradveilError, match="use dp-sgd:batch_norm=group"):
         DpSgd(expected=2).client(share, seed=0)(build("convnet-4", SHAPE, 10), nobody)
 
 
@@ -241,10 +241,10 @@ def test_the_noise_for_an_epsilon(epsilon: float) -> None:
         (lambda: DpSgd().epsilon(1.5, 1), "above 0 up to 1"),
         (lambda: DpSgd().epsilon(0.5, -1), "0 or more"),
         (lambda: DpSgd().for_epsilon(0.0, 0.5, 1), "above 0"),
-        (lambda: DpSgd().for_epsilon(1e-9, 1.0, 10**9), "a larger one"),
-        (lambda: DpSgd().client(FedAvg(), seed=0), "client fedsgd would do, got FedAvg"),
-        (lambda: DpSgd().client(FedAvg().trained, seed=0), "client fedsgd would do, got FedAvg"),
-        (lambda: DpSgd().client(Aggregate(2), seed=0), "client fedsgd would do, got Aggregate"),
+        (lambda: DpSgd().for_epsilon(1e-9, 1.0, 10**9), "use a larger epsilon"),
+        (lambda: DpSgd().client(FedAvg(), seed=0), "expected client fedsgd, got FedAvg"),
+        (lambda: DpSgd().client(FedAvg().train_from, seed=0), "expected client fedsgd, got FedAvg"),
+        (lambda: DpSgd().client(Aggregate(2), seed=0), "expected client fedsgd, got Aggregate"),
         (lambda: parse_defense("dp-sgd | soteria").client(share, seed=0), "voids its proof"),
         (lambda: parse_defense("soteria | dp-sgd").client(share, seed=0), "no other defense"),
         (lambda: parse_defense("dp-sgd | dp-sgd").client(share, seed=0), "no other defense"),
@@ -261,8 +261,8 @@ def test_what_it_cannot_do_is_refused_in_one_line(call: object, hint: str) -> No
 @pytest.mark.parametrize("name", ["convnet-4", "resnet20"])
 def test_batch_norm_is_refused_or_becomes_group_norm(fashion: Dataset, name: str) -> None:
     model, batch = build(name, SHAPE, 10), batch_of(fashion, 2)
-    with pytest.raises(GradveilError, match="batch_norm=group would do"):
-        DpSgd().shared(share, model, batch, seed=0)
+    with pytest.raises(GradveilError, match="use dp-sgd:batch_norm=group"):
+        DpSgd().share(share, model, batch, seed=0)
     assert DpSgd().network(model, seed=0) is model
     grouped, theirs = DpSgd(batch_norm="group").network(model, seed=0), ModuleValidator.fix(model)
     assert repr(grouped) == repr(theirs)
@@ -270,7 +270,7 @@ def test_batch_norm_is_refused_or_becomes_group_norm(fashion: Dataset, name: str
     assert all(torch.equal(value, theirs.state_dict()[key]) for key, value in grouped.state_dict().items())
     assert ModuleValidator.is_valid(grouped)
     assert any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
-    assert all(bool(torch.isfinite(value).all()) for value in DpSgd().shared(share, grouped, batch, seed=0).values())
+    assert all(bool(torch.isfinite(value).all()) for value in DpSgd().share(share, grouped, batch, seed=0).values())
 
 
 def test_a_layer_with_buffers_of_its_own_is_refused_in_one_line(fashion: Dataset) -> None:
@@ -282,7 +282,7 @@ def test_a_layer_with_buffers_of_its_own_is_refused_in_one_line(fashion: Dataset
     model = nn.Sequential(nn.Flatten(), Counting())
     before = snapshot(model)
     with pytest.raises(GradveilError, match="Opacus cannot tell images apart") as caught:
-        DpSgd().shared(share, model, batch_of(fashion, 2), seed=0)
+        DpSgd().share(share, model, batch_of(fashion, 2), seed=0)
     assert "\n" not in str(caught.value)
     assert snapshot(model) == before
 
@@ -290,7 +290,7 @@ def test_a_layer_with_buffers_of_its_own_is_refused_in_one_line(fashion: Dataset
 def test_without_opacus_it_says_what_to_install(fashion: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opacus", None)
     for call in (
-        lambda: DpSgd().shared(share, network("lenet"), batch_of(fashion, 1), seed=0),
+        lambda: DpSgd().share(share, network("lenet"), batch_of(fashion, 1), seed=0),
         lambda: DpSgd().epsilon(0.1, 1),
     ):
         with pytest.raises(GradveilError, match=r"pip install 'gradveil\[dp\]'"):
@@ -299,16 +299,16 @@ def test_without_opacus_it_says_what_to_install(fashion: Dataset, monkeypatch: p
 
 def test_who_asks_for_poisson_sampling_and_proves_something() -> None:
     private = parse_defense("3-1-7 | dp-sgd:noise=2 | prune:0.5")
-    assert private.poisson
-    assert str(private.with_expected_batch(13)) == "3-1-7 | dp-sgd:noise=2,expected=13 | prune:0.5"
+    assert needs_poisson(private)
+    assert str(with_expected_batch(private, 13)) == "3-1-7 | dp-sgd:noise=2,expected=13 | prune:0.5"
     assert private.guarantee == DpSgd().guarantee
     assert "(eps, 1e-05)-DP per image" in private.guarantee
     assert "Poisson" in private.guarantee
     assert DpSgd(0.0).guarantee == "nothing"
     public = parse_defense("3-1-7 | prune:0.5")
-    assert not public.poisson
-    assert public.with_expected_batch(13) == public
-    assert parse_defense("train-only:dp-sgd").poisson
+    assert not needs_poisson(public)
+    assert with_expected_batch(public, 13) == public
+    assert needs_poisson(parse_defense("train-only:dp-sgd"))
     assert parse_defense("train-only:dp-sgd").guarantee == "nothing"
 
 
@@ -317,8 +317,8 @@ def test_the_answer_knows_the_scale_of_the_noise(fashion: Dataset) -> None:
     weights = []
     for noise in (0.0, 1e-3, 1.0):
         defense, batch = DpSgd(noise), batch_of(fashion, 1)
-        evidence = Evidence(model, defense.shared(share, model, batch, seed=0), SHAPE, 1, batch.labels)
-        answer = defense.answered(parse_attack("adam+cosine", iterations=1), evidence)
+        evidence = Evidence(model, defense.share(share, model, batch, seed=0), SHAPE, 1, batch.labels)
+        answer = defense.adapt(parse_attack("adam+cosine", iterations=1), evidence)
         assert isinstance(answer, Inversion)
         weights.append(sum(prior.weight for prior in answer.priors if isinstance(prior, TotalVariation)))
     assert weights[0] <= weights[1] < weights[2]

@@ -34,13 +34,13 @@ from gradveil.federated.privacy import epsilon_of
 from gradveil.federated.recordings import Recording, read_recording, record_updates, recordings_in
 from gradveil.federated.rounds import in_process
 from gradveil.federated.server import Mean, accuracy_of
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.plots import plot_rounds
 from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 from gradveil.types import Dataset
 
 SMALL = FederatedPlan("fashion-mnist-tenth", "lenet", participants=4, rounds=6, batch=5, lr=0.05)
-HOW = Scenario("", "", "", "none", "fast", 3, 0)
+HOW = ScenarioKey("", "", "", "none", "fast", 3, 0)
 
 
 def weights(network: nn.Module) -> Tensor:
@@ -410,9 +410,9 @@ def test_train_only_shares_the_defended_and_attacks_the_clean_gradient(fashion: 
     federate(plan, fashion, tmp_path, curiosity=Curiosity((0,)))
     (recording,) = map(read_recording, recordings_in(tmp_path))
     assert all(int((tensor == 0).sum()) >= int(0.9 * tensor.numel()) for tensor in recording.update.values())
-    (published,) = attack_recording(recording, replace(HOW, attack="idlg", iterations=60), fashion, tmp_path)
+    (published,) = attack_recording(recording, replace(HOW, attack="idlg", iterations=60).parse(), fashion, tmp_path)
     clean = replace(recording, plan=replace(plan, defense="prune:0.9"))
-    (honest,) = attack_recording(clean, replace(HOW, attack="idlg", iterations=60), fashion, tmp_path)
+    (honest,) = attack_recording(clean, replace(HOW, attack="idlg", iterations=60).parse(), fashion, tmp_path)
     assert published.gain > 15
     assert honest.gain < published.gain - 10
 
@@ -472,8 +472,8 @@ def test_what_cannot_be_attacked_is_refused_before_training(
     fashion: Dataset, plan: FederatedPlan, curiosity: Curiosity, attacker: str, said: str
 ) -> None:
     with pytest.raises(GradveilError, match=said):
-        check_curious(plan, curiosity, replace(HOW, attacker=attacker), fashion)  # type: ignore[arg-type]
-    check_curious(SMALL, Curiosity(sums=(1, 4)), HOW, fashion)
+        check_curious(plan, curiosity, replace(HOW, attacker=attacker).parse(), fashion)  # type: ignore[arg-type]
+    check_curious(SMALL, Curiosity(sums=(1, 4)), HOW.parse(), fashion)
 
 
 def test_one_bad_recording_does_not_hide_the_others(fashion: Dataset, tmp_path: Path) -> None:
@@ -481,7 +481,7 @@ def test_one_bad_recording_does_not_hide_the_others(fashion: Dataset, tmp_path: 
     first, second = recordings_in(tmp_path)
     first.write_bytes(first.read_bytes()[:-9])
     problems: list[str] = []
-    found = list(attack_all(tmp_path, HOW, lambda _: fashion, problems=problems))
+    found = list(attack_all(tmp_path, HOW.parse(), lambda _: fashion, problems=problems))
     assert [recording.round for recording, _ in found] == [1]
     assert [problem.partition(":")[0] for problem in problems] == [first.name]
     assert second.exists()
@@ -551,7 +551,7 @@ def test_a_single_image_is_rebuilt_in_the_middle_of_training(fashion: Dataset, t
     federate(plan, fashion, tmp_path, curiosity=Curiosity((3,)))
     (recording,) = map(read_recording, recordings_in(tmp_path))
     how = replace(HOW, attack="idlg", iterations=60, restarts=2)
-    records = attack_recording(recording, how, fashion, tmp_path)
+    records = attack_recording(recording, how.parse(), fashion, tmp_path)
     work = participants_of(plan, fashion.train)[0].work(3)
     assert [record.index for record in records] == work.indices.tolist()
     assert records[0].scenario.stage == "after 3 rounds"
@@ -559,7 +559,7 @@ def test_a_single_image_is_rebuilt_in_the_middle_of_training(fashion: Dataset, t
     if defense == "none":
         assert records[0].gain > 15
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "records").iterdir()}
-    assert attack_recording(recording, how, fashion, tmp_path) == records
+    assert attack_recording(recording, how.parse(), fashion, tmp_path) == records
     assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "records").iterdir()}
 
 
@@ -567,7 +567,8 @@ def test_sums_and_local_steps_are_attacked(fashion: Dataset, tmp_path: Path) -> 
     plan = replace(SMALL, rounds=1, batch=2, client="fedavg:lr=0.05,batch=1", lr=0.05, momentum=0.0, weight_decay=0.0)
     federate(plan, fashion, tmp_path, curiosity=Curiosity((0,), sums=(1, 2), victims=2))
     attacked = [
-        (one, attack_recording(one, HOW, fashion, tmp_path)) for one in map(read_recording, recordings_in(tmp_path))
+        (one, attack_recording(one, HOW.parse(), fashion, tmp_path))
+        for one in map(read_recording, recordings_in(tmp_path))
     ]
     leaks = leaks_of(attacked)
     assert [(leak.round, leak.participants, leak.images) for leak in leaks] == [(0, 1, 4), (0, 2, 8)]
@@ -597,7 +598,7 @@ def test_foreign_recordings_are_refused(fashion: Dataset, tmp_path: Path) -> Non
     for wrong in (replace(SMALL, model="mlp-8"), replace(SMALL, model="convnet-4")):
         other = Recording(wrong, 0, (0,), updates[0].gradients, network.state_dict())
         with pytest.raises(GradveilError, match="does not fit"):
-            attack_recording(other, HOW, fashion, tmp_path)
+            attack_recording(other, HOW.parse(), fashion, tmp_path)
     for number, participants in ((9, (0,)), (0, (7,)), (0, ()), (0, (1, 1))):
         Recording(SMALL, number, participants, {}, {}).write(tmp_path / "odd")
     for path in (tmp_path / "odd").iterdir():
@@ -627,7 +628,7 @@ def test_nobody_drawn_is_said(fashion: Dataset, tmp_path: Path) -> None:
     network = network_of(plan, fashion)
     recording = record_updates(plan, empty, network, {0: one.contribute(network, empty)}, [0])
     with pytest.raises(GradveilError, match="none to rebuild"):
-        attack_recording(recording, HOW, fashion, tmp_path)
+        attack_recording(recording, HOW.parse(), fashion, tmp_path)
 
 
 def test_who_knows_the_defense_cannot_attack_sums(fashion: Dataset, tmp_path: Path) -> None:
@@ -635,7 +636,7 @@ def test_who_knows_the_defense_cannot_attack_sums(fashion: Dataset, tmp_path: Pa
     updates = {one: participants_of(SMALL, fashion.train)[one].contribute(network, 0) for one in (0, 1)}
     both = record_updates(SMALL, 0, network, updates, [0, 1])
     with pytest.raises(GradveilError, match="a plain attacker"):
-        attack_recording(both, replace(HOW, attacker="adaptive"), fashion, tmp_path)
+        attack_recording(both, replace(HOW, attacker="adaptive").parse(), fashion, tmp_path)
 
 
 @pytest.mark.parametrize("row", ["0,2.0,100", "0,0.5,0", "-1,0.5,100", "0,nan,100"])
@@ -651,7 +652,7 @@ def test_what_is_refused_leaves_the_folder_to_the_next_try(fashion: Dataset, tmp
 
     def refused() -> None:
         with claiming(folder, broken, Curiosity()):
-            write_attack_settings(folder, HOW)
+            write_attack_settings(folder, HOW.parse())
             federate(broken, fashion, folder, curiosity=Curiosity())
 
     with pytest.raises(GradveilError, match="fedsgd"):
@@ -665,8 +666,8 @@ def test_what_is_refused_leaves_the_folder_to_the_next_try(fashion: Dataset, tmp
 
 def test_how_to_attack_survives(tmp_path: Path) -> None:
     assert read_attack_settings(tmp_path) is None
-    write_attack_settings(tmp_path, HOW)
-    assert read_attack_settings(tmp_path) == HOW
+    write_attack_settings(tmp_path, HOW.parse())
+    assert read_attack_settings(tmp_path) == HOW.parse()
     (tmp_path / "curious.json").write_text('{"attack": "fast"}')
     with pytest.raises(GradveilError, match="not the settings"):
         read_attack_settings(tmp_path)

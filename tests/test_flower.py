@@ -36,7 +36,7 @@ from gradveil.federated.flower.setup import QUIET
 from gradveil.federated.flower.simulation import simulate
 from gradveil.federated.recordings import read_recording, recordings_in
 from gradveil.federated.rounds import in_process
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.store import read_records
 from gradveil.randomness import derive_seed
 from gradveil.types import Dataset
@@ -476,7 +476,7 @@ def test_a_mod_refuses_what_it_cannot_do(defense: str, said: str) -> None:
 def attacked(folder: Path) -> Iterator[None]:
     """The curious server attacks beside the block what is recorded in it, and gets something out of every recording."""
     folder.mkdir()
-    write_attack_settings(folder, Scenario("", "", "", "none", "fast", 3, 0))
+    write_attack_settings(folder, ScenarioKey("", "", "", "none", "fast", 3, 0).parse())
     with watching(folder, PLAN, data_dir=None):
         yield
         # It gives way to everybody, so that a busy machine may take its time.

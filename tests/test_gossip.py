@@ -24,7 +24,7 @@ from gradveil.federated.gossip.mixing import common_draws
 from gradveil.federated.gossip.topology import Topology, parse_topology
 from gradveil.federated.gossip.training import GossipResult, gossip, join
 from gradveil.federated.recordings import read_recording, recordings_in
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.models.weights import read_card
 from gradveil.progress import Advance, Progress, Unit, silent
 from gradveil.randomness import generator
@@ -241,7 +241,7 @@ def test_the_run_folder_says_what_happened(ring: GossipResult, few: Dataset) -> 
 
 def test_what_a_neighbour_saw_can_be_attacked(ring: GossipResult, few: Dataset, tmp_path: Path) -> None:
     recording = read_recording(recordings_in(ring.weights.parent)[0])
-    how = Scenario(
+    how = ScenarioKey(
         dataset=RING.dataset,
         model=RING.model,
         stage="",
@@ -250,7 +250,7 @@ def test_what_a_neighbour_saw_can_be_attacked(ring: GossipResult, few: Dataset, 
         defense="none",
         seed=0,
     )
-    records = attack_recording(recording, how, few, tmp_path)
+    records = attack_recording(recording, how.parse(), few, tmp_path)
     work = participants_of(RING, few.train)[3].work(3)
     assert [record.index for record in records] == work.indices.tolist()
 

@@ -75,7 +75,7 @@ def test_files_that_are_no_gradients(saved: tuple[nn.Module, Path, Batch], tmp_p
         ("missing", "no such gradient file"),
         ("text", "not a readable safetensors file"),
         ("half", "not a readable safetensors file"),
-        ("whole", "floating point numbers would do"),
+        ("whole", "expected floating point numbers"),
     ):
         with pytest.raises(GradveilError, match=hint):
             invert(model, tmp_path / name, image_shape=SHAPE)

@@ -16,13 +16,13 @@ from gradveil.io.animation import to_gif
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.metrics import mse
 from gradveil.leakage.results import assignment
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.shares import split
 from gradveil.models import build, untrained
 from gradveil.training.early import train_steps
 from gradveil.types import Dataset, to_unit
 
-SCENARIO = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "fast", 4, 0)
+SCENARIO = ScenarioKey("fashion-mnist-tenth", "convnet-4", "untrained", "none", "fast", 4, 0)
 
 
 def test_guesses_are_matched_one_to_one() -> None:
@@ -63,18 +63,18 @@ def test_whatever_is_attacked(
     fashion: Dataset, small_net: nn.Module, tmp_path: Path, changes: dict[str, object]
 ) -> None:
     scenario = replace(SCENARIO, **changes)  # type: ignore[arg-type]
-    records = measure(scenario, small_net, fashion.test, [0, 1, 2, 3], tmp_path, public=fashion.train)
+    records = measure(scenario.parse(), small_net, fashion.test, [0, 1, 2, 3], tmp_path, public=fashion.train)
     assert [record.index for record in records] == [0, 1, 2, 3]
     assert {len(record.unit) for record in records} == {scenario.batch}
     assert all(record.knowledge["batch size"] == f"known, {scenario.batch}" for record in records)
     assert all(0 <= record.label_accuracy <= 1 for record in records)
     assert len(list((tmp_path / "gifs").iterdir())) == 4
-    again = measure(scenario, small_net, fashion.test, [0, 1, 2, 3], tmp_path, public=fashion.train)
+    again = measure(scenario.parse(), small_net, fashion.test, [0, 1, 2, 3], tmp_path, public=fashion.train)
     assert again == records
 
 
 def test_figures_are_those_of_the_pictures(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> None:
-    (record,) = measure(SCENARIO, small_net, fashion.test, [3], tmp_path)
+    (record,) = measure(SCENARIO.parse(), small_net, fashion.test, [3], tmp_path)
     from gradveil.io.pictures import from_png
 
     rebuilt = to_unit(torch.from_numpy(np.array(from_png(record.pictures["reconstruction"]))).view(1, 1, 28, 28))
@@ -96,7 +96,7 @@ def test_what_the_attacker_knew_is_written_down(fashion: Dataset, small_net: nn.
         start="zeros",
         iterations=1,
     )
-    known = measure(scenario, small_net, fashion.test, [0, 1], tmp_path)[0].knowledge
+    known = measure(scenario.parse(), small_net, fashion.test, [0, 1], tmp_path)[0].knowledge
     assert known["label"] == "read off the gradient"
     assert known["initial guess"] == "zeros"
     assert known["order of the images"] == "unknown, labels sorted"
@@ -107,12 +107,12 @@ def test_what_the_attacker_knew_is_written_down(fashion: Dataset, small_net: nn.
 
 def test_scenarios_that_cannot_be() -> None:
     for changes, hint in (
-        ({"labels": "guessed"}, "known, read, joint would do"),
-        ({"batch_norm": "both"}, "eval, train would do"),
+        ({"labels": "guessed"}, "expected labels known, read, joint"),
+        ({"batch_norm": "both"}, "expected batch norm eval, train"),
         ({"batch": 3, "users": 2}, "3 images cannot be split evenly among 2 users"),
     ):
         with pytest.raises(GradveilError, match=hint):
-            replace(SCENARIO, **changes)  # type: ignore[arg-type]
+            replace(SCENARIO, **changes).parse()  # type: ignore[arg-type]
 
 
 def test_the_first_steps_of_a_training(fashion: Dataset) -> None:
@@ -153,11 +153,11 @@ def test_larger_and_coloured_images(shape: tuple[int, int, int], tmp_path: Path)
 
     images = torch.randint(0, 256, (2, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     made = ImageSet(images, torch.tensor([0, 1]), ("a", "b"))
-    records = measure(replace(SCENARIO, iterations=1), build("convnet-4", shape, 2), made, [0, 1], tmp_path)
+    records = measure(replace(SCENARIO, iterations=1).parse(), build("convnet-4", shape, 2), made, [0, 1], tmp_path)
     assert all(record.iterations == 1 for record in records)
 
 
 def test_resnet152_runs(fashion: Dataset, tmp_path: Path) -> None:
     scenario = replace(SCENARIO, model="resnet152-8", iterations=1)
-    (record,) = measure(scenario, untrained("resnet152-8", fashion), fashion.test, [0], tmp_path)
+    (record,) = measure(scenario.parse(), untrained("resnet152-8", fashion), fashion.test, [0], tmp_path)
     assert record.iterations == 1

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from gradveil.client import gradient
-from gradveil.defenses import Defense, DpSgd, Soteria, parse_defense
+from gradveil.defenses import Defense, DpSgd, Soteria, parse_defense, with_expected_batch
 from gradveil.errors import GradveilError
 from gradveil.lightning import DefendedData, DefenseCallback
 from gradveil.randomness import derive_seed
@@ -44,7 +44,7 @@ def by_hand(
             return found
 
         client = masked if mask else gradient
-        shared = defense.shared(client, module, batch, seed=derive_seed(seed, "step", step))
+        shared = defense.share(client, module, batch, seed=derive_seed(seed, "step", step))
         for name, value in shared.items():
             named[name].grad = value
         optimizer.step()
@@ -72,7 +72,7 @@ def test_dp_sgd_is_the_loop_by_hand(data: Data, defense: str, workers: int) -> N
     batches = drawn(data, SIZE, seed=5, epochs=2)
     assert [len(seen) for seen in module.seen] == [len(batch.labels) for batch in batches]
     assert len({len(seen) for seen in module.seen}) > 2
-    expected = by_hand(Small(), batches, parse_defense(defense).with_expected_batch(SIZE), seed=3)
+    expected = by_hand(Small(), batches, with_expected_batch(parse_defense(defense), SIZE), seed=3)
     assert same(module, expected)
     assert (callback.epsilon(trainer) is None) == defense.startswith("train-only")
 
@@ -127,7 +127,7 @@ def test_batch_norm_is_refused_or_replaced(data: Data) -> None:
     grouped = Normed()
     grouped.body = parse_defense(defense).network(grouped.body, seed=0)  # type: ignore[assignment]
     assert isinstance(module.body[1], nn.GroupNorm)
-    expected = by_hand(grouped, drawn(data, SIZE, seed=0, epochs=2), parse_defense(defense).with_expected_batch(SIZE))
+    expected = by_hand(grouped, drawn(data, SIZE, seed=0, epochs=2), with_expected_batch(parse_defense(defense), SIZE))
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(module.state_dict()[name], value)
 

@@ -97,7 +97,7 @@ def test_who_searches_for_the_sample_gets_through_deep_convolutions(fashion: Dat
     defended = defense.network(lenet, seed=0)
     evidence = Evidence(defended, share(defended, batch), SHAPE, 1, batch.labels)
     plain = parse_attack("idlg", iterations=40, restarts=1)
-    answer = defense.answered(plain, evidence)
+    answer = defense.adapt(plain, evidence)
     assert isinstance(plain, Inversion)
     assert answer == replace(plain, draws="searched")
     assert [layer.drawn for layer in stochastic(defended).values()] == [1]

@@ -10,18 +10,18 @@ from torch import nn
 from gradveil.errors import GradveilError
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.store import read_records
 from gradveil.models import build
 from gradveil.progress import Advance
 from gradveil.types import Dataset
 
-SCENARIO = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "3-1-7", "adam+cosine", 3, 0)
+SCENARIO = ScenarioKey("fashion-mnist-tenth", "convnet-4", "untrained", "3-1-7", "adam+cosine", 3, 0)
 
 
 @pytest.fixture
 def run(fashion: Dataset, small_net: nn.Module, tmp_path: Path) -> Path:
-    measure(SCENARIO, small_net, fashion.test, [0, 1], tmp_path)
+    measure(SCENARIO.parse(), small_net, fashion.test, [0, 1], tmp_path)
     return tmp_path
 
 
@@ -40,7 +40,7 @@ def test_the_transformed_image_is_the_one_that_leaks(
     run: Path, fashion: Dataset, small_net: nn.Module, tmp_path: Path
 ) -> None:
     defended = read_records(run)[0][0]
-    bare = measure(replace(SCENARIO, defense="none"), small_net, fashion.test, [0], tmp_path)[0]
+    bare = measure(replace(SCENARIO, defense="none").parse(), small_net, fashion.test, [0], tmp_path)[0]
     assert bare.psnr_original == bare.psnr_transformed
     assert bare.null_psnr == defended.null_psnr_original
     assert defended.pictures["transformed"] != defended.pictures["original"] == bare.pictures["original"]
@@ -56,13 +56,13 @@ def test_finished_images_are_not_attacked_again_whatever_the_workers(
     original = leakage.attack_units
 
     def counting(
-        scenario: Scenario, network: nn.Module, images: object, units: list[tuple[int]], **options: object
+        scenario: object, network: nn.Module, images: object, units: list[tuple[int]], **options: object
     ) -> object:
         attacked.extend(index for unit in units for index in unit)
         return original(scenario, network, images, units, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(leakage, "attack_units", counting)
-    records = measure(SCENARIO, small_net, fashion.test, [1, 2, 0], run)
+    records = measure(SCENARIO.parse(), small_net, fashion.test, [1, 2, 0], run)
     assert attacked == [2]
     assert [record.index for record in records] == [1, 2, 0]
     assert [records[2], records[0]] == before
@@ -84,7 +84,7 @@ class Heard:
 @pytest.mark.slow
 def test_two_workers_give_the_same_records(fashion: Dataset, small_net: nn.Module, run: Path, tmp_path: Path) -> None:
     heard = Heard()
-    two = measure(SCENARIO, small_net, fashion.test, [0, 1], tmp_path / "two", workers=2, progress=heard)
+    two = measure(SCENARIO.parse(), small_net, fashion.test, [0, 1], tmp_path / "two", workers=2, progress=heard)
     assert two == read_records(run)[0]
     assert sum(heard.lots) == heard.total == 2 * 3
 
@@ -96,8 +96,8 @@ def test_progress_adds_up_whether_an_attack_restarts_or_stops_early(
     heard = Heard()
     quick = build("mlp-16", fashion.test.image_shape, 10)
     scenario = replace(SCENARIO, attack=attack, iterations=45, restarts=2)
-    measure(scenario, quick, fashion.test, [0], tmp_path, progress=heard)
-    measure(scenario, quick, fashion.test, [0], tmp_path / "again", progress=heard)
+    measure(scenario.parse(), quick, fashion.test, [0], tmp_path, progress=heard)
+    measure(scenario.parse(), quick, fashion.test, [0], tmp_path / "again", progress=heard)
     assert sum(heard.lots) == 2 * heard.total == 2 * 45 * 2
     assert len(heard.lots) > 4 or attack == "dlg"  # which matches the gradient of this network early
 
@@ -126,5 +126,5 @@ def test_images_that_do_not_exist_are_refused_before_any_work(
     fashion: Dataset, small_net: nn.Module, tmp_path: Path
 ) -> None:
     with pytest.raises(GradveilError, match="image 1000 does not exist"):
-        measure(SCENARIO, small_net, fashion.test, [0, 1000], tmp_path / "x")
+        measure(SCENARIO.parse(), small_net, fashion.test, [0, 1000], tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -22,7 +22,7 @@ from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.report import (
     RunNotes,
     Study,
@@ -44,7 +44,7 @@ from gradveil.report.traces import traces
 from gradveil.report.wall import MOST_TILES, tiles
 from gradveil.types import Dataset
 
-BARE = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
+BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
 DEFENDED = replace(BARE, defense="3-1-7+43-18-18")
 SMALL = AuditPlan(
     PLAN.dataset, PLAN.model, ("3-1-7+43-18-18", "gaussian:0.01"), stages=("0", "trained"), images=9, trainings=2
@@ -318,7 +318,7 @@ def hostile(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
         png_head(9, 9),
     ]
     for number, picture in enumerate(pictures):
-        scenario = Scenario(HOSTILE, f"{HOSTILE}{number}", HOSTILE, HOSTILE, "fast", 3, 0)
+        scenario = ScenarioKey(HOSTILE, f"{HOSTILE}{number}", HOSTILE, HOSTILE, "fast", 3, 0)
         for index in range(3):
             record = made_record(replace(scenario, defense="none"), fashion.test, index, 0.5)
             layers = {HOSTILE: 0.5}

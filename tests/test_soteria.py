@@ -74,7 +74,7 @@ def test_the_effect_by_hand() -> None:
 def test_only_columns_of_the_defended_weight_change(fashion: Dataset, client: Client, ratio: float) -> None:
     model, batch = build("mlp-100", SHAPE, 10).eval(), batch_of(fashion, 2)
     layer = last_layer(model)
-    plain, found = client(model, batch), Soteria(ratio).shared(client, model, batch, seed=0)
+    plain, found = client(model, batch), Soteria(ratio).share(client, model, batch, seed=0)
     name = f"{layer}.weight"
     assert list(found) == list(plain)
     assert all(torch.equal(found[key], value) for key, value in plain.items() if key != name)
@@ -91,15 +91,15 @@ def test_only_columns_of_the_defended_weight_change(fashion: Dataset, client: Cl
 def test_layers_by_name_and_what_they_must_be(fashion: Dataset) -> None:
     model, batch = build("mlp-16", SHAPE, 10).eval(), batch_of(fashion, 1)
     layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    plain, found = share(model, batch), Soteria(0.5, at=tuple(layers[1:3])).shared(share, model, batch, seed=0)
+    plain, found = share(model, batch), Soteria(0.5, at=tuple(layers[1:3])).share(share, model, batch, seed=0)
     changed = {name for name, value in plain.items() if not torch.equal(found[name], value)}
     assert changed == {f"{layer}.weight" for layer in layers[1:3]}
     with pytest.raises(GradveilError, match="unknown fully connected layer"):
-        Soteria(at=("nowhere",)).shared(share, model, batch, seed=0)
+        Soteria(at=("nowhere",)).share(share, model, batch, seed=0)
     with pytest.raises(GradveilError, match="has none"):
-        Soteria().shared(share, nn.Sequential(nn.Conv2d(1, 10, 28), nn.Flatten()), batch, seed=0)
+        Soteria().share(share, nn.Sequential(nn.Conv2d(1, 10, 28), nn.Flatten()), batch, seed=0)
     with pytest.raises(GradveilError, match="one vector per image"):
-        Soteria().shared(share, nn.Sequential(nn.Linear(28, 2), nn.Flatten()), batch, seed=0)
+        Soteria().share(share, nn.Sequential(nn.Linear(28, 2), nn.Flatten()), batch, seed=0)
 
 
 def test_the_mask_disturbs_no_draws_and_no_model(fashion: Dataset) -> None:
@@ -116,13 +116,13 @@ def test_the_mask_disturbs_no_draws_and_no_model(fashion: Dataset) -> None:
 
 def test_the_answer_leaves_the_defended_weight_out(fashion: Dataset, small_net: nn.Module) -> None:
     batch, defense = batch_of(fashion, 1), Soteria()
-    evidence = Evidence(small_net, defense.shared(share, small_net, batch, seed=0), SHAPE, 1, batch.labels)
-    answer = defense.answered(parse_attack("fast", iterations=1), evidence)
+    evidence = Evidence(small_net, defense.share(share, small_net, batch, seed=0), SHAPE, 1, batch.labels)
+    answer = defense.adapt(parse_attack("fast", iterations=1), evidence)
     assert isinstance(answer, Inversion)
     assert answer.weighings == (Layers((("net.classify.weight", 0.0),)),)
-    assert isinstance(defense.answered(ClosedForm(), evidence), ClosedForm)
+    assert isinstance(ClosedForm().adapt_to(defense, evidence), ClosedForm)
     # Where nothing else is shared there is nothing else to compare.
     lone = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False)).eval()
-    alone = Evidence(lone, defense.shared(share, lone, batch, seed=0), SHAPE, 1, batch.labels)
+    alone = Evidence(lone, defense.share(share, lone, batch, seed=0), SHAPE, 1, batch.labels)
     attack = parse_attack("fast", iterations=1)
-    assert defense.answered(attack, alone) is attack
+    assert defense.adapt(attack, alone) is attack

@@ -7,7 +7,19 @@ from torch import nn
 from gradveil.attacks import Evidence, parse_attack
 from gradveil.attacks.draws import SimulatePolicy
 from gradveil.client import share
-from gradveil.defenses import Augment, Chain, DpSgd, GaussianNoise, Precode, Prune, Random, TrainOnly, parse_defense
+from gradveil.defenses import (
+    Augment,
+    Chain,
+    DpSgd,
+    GaussianNoise,
+    Precode,
+    Prune,
+    Random,
+    TrainOnly,
+    as_attacked,
+    parse_defense,
+    with_expected_batch,
+)
 from gradveil.errors import GradveilError
 from gradveil.transforms import LIBRARY, Policy
 from gradveil.transforms.sampling import random_policies
@@ -26,17 +38,17 @@ def same(one: Gradients, other: Gradients) -> bool:
 def test_training_sees_the_defense_and_the_attack_does_not(fashion: Dataset, small_net: nn.Module, inner: str) -> None:
     batch, defense = batch_of(fashion, 2), parse_defense(f"train-only:{inner}")
     network = defense.network(small_net, seed=3)
-    trained = defense.shared(share, network, batch, seed=3)
-    assert same(trained, parse_defense(inner).shared(share, network, batch, seed=3))
-    attacked = defense.as_attacked().shared(share, network, batch, seed=3)
+    trained = defense.share(share, network, batch, seed=3)
+    assert same(trained, parse_defense(inner).share(share, network, batch, seed=3))
+    attacked = as_attacked(defense).share(share, network, batch, seed=3)
     assert same(attacked, share(network, batch))
     assert not same(attacked, trained)
     # Whoever knows the defense knows that there is none to answer.
     evidence = Evidence(network, attacked, (1, 28, 28), 2, batch.labels)
     attack = parse_attack("fast", iterations=1)
-    known = defense.against("adaptive", seed=3, indices=torch.arange(2))
-    assert known.answered(attack, evidence) is attack
-    assert defense.answered(attack, evidence) is attack
+    known = defense.known_by("adaptive", seed=3, indices=torch.arange(2))
+    assert known.adapt(attack, evidence) is attack
+    assert defense.adapt(attack, evidence) is attack
     assert known.knowledge == "the attacked gradient is not defended"
 
 
@@ -45,25 +57,25 @@ def test_images_and_network_stay_defended_and_answered(fashion: Dataset, small_n
     policy = parse_defense("train-only:3-1-7")
     expected = Augment(Policy.parse("3-1-7")).images(images, seed=2, indices=indices)
     assert torch.equal(policy.images(images, seed=2, indices=indices), expected)
-    assert torch.equal(policy.as_attacked().images(images, seed=2, indices=indices), expected)
+    assert torch.equal(as_attacked(policy).images(images, seed=2, indices=indices), expected)
     precode = TrainOnly(Precode(k=4))
-    network = precode.as_attacked().network(small_net, seed=0)
+    network = as_attacked(precode).network(small_net, seed=0)
     assert repr(network) == repr(Precode(k=4).network(small_net, seed=0))
     batch = batch_of(fashion, 2)
     evidence = Evidence(network, share(network, batch), (1, 28, 28), 2, batch.labels)
     attack = parse_attack("fast", iterations=1)
-    assert precode.answered(attack, evidence) == Precode(k=4).answered(attack, evidence) != attack
-    simulated = policy.against("simulate", seed=0, indices=indices).answered(attack, evidence)
+    assert precode.adapt(attack, evidence) == Precode(k=4).adapt(attack, evidence) != attack
+    simulated = policy.known_by("simulate", seed=0, indices=indices).adapt(attack, evidence)
     assert simulated.simulate == SimulatePolicy(Policy.parse("3-1-7"))
 
 
 def test_inside_a_chain(fashion: Dataset, small_net: nn.Module) -> None:
     batch, chain = batch_of(fashion, 2), parse_defense("gaussian:0.1 | train-only:gaussian:0.2 | prune:0.5")
     plain = share(small_net, batch)
-    attacked = chain.as_attacked().shared(share, small_net, batch, seed=1)
+    attacked = as_attacked(chain).share(share, small_net, batch, seed=1)
     assert same(attacked, parse_defense("gaussian:0.1 | prune:0.5").gradients(plain, seed=1))
     # The second noise is not the first one again, train-only or not.
-    trained = chain.shared(share, small_net, batch, seed=1)
+    trained = chain.share(share, small_net, batch, seed=1)
     assert same(trained, Chain((GaussianNoise(0.1), GaussianNoise(0.2), Prune(0.5))).gradients(plain, seed=1))
 
 
@@ -74,7 +86,7 @@ def test_train_only_takes_one_defense(inner: Chain | TrainOnly) -> None:
 
 
 def test_expected_batches_reach_the_inner_defense() -> None:
-    assert TrainOnly(DpSgd()).with_expected_batch(7) == TrainOnly(DpSgd(expected=7))
+    assert with_expected_batch(TrainOnly(DpSgd()), 7) == TrainOnly(DpSgd(expected=7))
 
 
 # --- random policies
@@ -100,7 +112,7 @@ def test_random_is_the_hybrid_it_draws(fashion: Dataset) -> None:
     used = [bool((found == one).flatten(1).all(1).any()) for one in alone]
     assert all(used)
     for attacker in ("adaptive", "draw", "simulate"):
-        assert defense.against(attacker, seed=4, indices=indices) == hybrid.against(attacker, seed=4, indices=indices)
+        assert defense.known_by(attacker, seed=4, indices=indices) == hybrid.known_by(attacker, seed=4, indices=indices)
     assert defense.knowledge == hybrid.knowledge
 
 

@@ -233,7 +233,7 @@ def test_defended_training_equals_a_loop_by_hand(few: Dataset, tmp_path: Path, n
             unit = torch.empty(images.shape, memory_format=torch.channels_last).copy_(to_unit(images))
             batch = Batch(unit, few.train.labels[indices])
             with drawing(network, normal(generator(1, "draws", "step", step))):
-                shared = defense.shared(gradient, network, batch, seed=derive_seed(1, "step", step))
+                shared = defense.share(gradient, network, batch, seed=derive_seed(1, "step", step))
             for parameter_name, parameter in network.named_parameters():
                 parameter.grad = shared[parameter_name]
             optimizer.step()

@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from gradveil.errors import GradveilError
 from gradveil.models.stochastic import penalties
 from gradveil.models.structure import structure_of
-from gradveil.naming import parse_settings, unknown
+from gradveil.naming import format_setting, format_settings, parse_settings, unknown
 from gradveil.randomness import generator
 from gradveil.types import Batch, Gradients
 
@@ -51,6 +51,8 @@ class FedAvg:
 
     Divided by the rate, a single step is the gradient itself. `order` is a seed: with it every pass has an order of its own,
     without it images come as they are given.
+
+        update = FedAvg(lr=0.01, batch=8)(model, batch)
     """
 
     lr: float = 0.01
@@ -131,13 +133,23 @@ def training_client(client: Client) -> Client:
 
 
 def parse_client(text: str) -> Client:
-    """`fedsgd`, or `fedavg:batch=1,lr=0.01,epochs=1,order=0` with what `FedAvg` is to be told."""
+    """`fedsgd`, or `fedavg:batch=1,lr=0.01,epochs=1,order=0` with the settings of `FedAvg`."""
     name, colon, settings = text.partition(":")
     if name == "fedsgd" and not colon:
         return share
     if name != "fedavg":
         raise unknown(text, ("fedsgd", "fedavg"), "client", more=", such as fedavg:batch=1,lr=0.01,epochs=1,order=0")
     return parse_settings(FedAvg, name, settings if colon else None, example="fedavg:lr=0.01")
+
+
+def format_client(client: Client) -> str:
+    """The text that `parse_client` reads; your own client is called by its name."""
+    if client is share:
+        return "fedsgd"
+    if isinstance(client, FedAvg):
+        settings = f"lr={format_setting(client.lr)},batch={client.batch},epochs={client.epochs}"
+        return f"fedavg:{settings}" + ("" if client.order is None else f",order={client.order}")
+    return format_settings(client, getattr(client, "__name__", type(client).__name__))
 
 
 def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:

@@ -1,10 +1,13 @@
 """Names: look things up by name, parse and format settings such as `prune:0.7`, and make file names of names."""
 
 import difflib
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import torch
 
 from gradveil.errors import GradveilError
 
@@ -73,3 +76,49 @@ def _read(kind: Callable[..., object], name: str, key: str, value: str) -> objec
             what = "a whole number" if number is int else "a number"
             raise GradveilError(f"{name!r}: {key} must be {what}, got {value!r}") from None
     return tuple(value.split("+"))
+
+
+def format_settings(thing: object, name: str) -> str:
+    """A dataclass as one word, the inverse of `parse_settings`: `prune:0.7`, `precode:k=64`; only the settings that differ.
+
+    Settings that no text gives back (functions, tensors) are named by a digest.
+    """
+    if not is_dataclass(thing):
+        return name
+    own = [field for field in fields(thing) if field.name != "name"]
+    required = [_setting(thing, field.name) for field in own if field.default is MISSING]
+    changed = [
+        f"{field.name}={_setting(thing, field.name)}"
+        for field in own
+        if field.default is not MISSING and getattr(thing, field.name) != field.default
+    ]
+    settings = ",".join(required + changed)
+    return f"{name}:{settings}" if settings else name
+
+
+def digest_of(thing: object) -> str:
+    """Six letters that stand for everything `thing` is made of; the same in every process."""
+    return hashlib.sha256(_stable_text(thing).encode()).hexdigest()[:6]
+
+
+def _setting(thing: object, name: str) -> str:
+    value = getattr(thing, name)
+    plain = value is None or isinstance(value, str | int | float)
+    words = isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    return format_setting(value) if plain or words else f"~{digest_of(value)}"
+
+
+def _stable_text(value: object) -> str:
+    """A text without memory addresses."""
+    if value is None or isinstance(value, str | int | float | bytes):
+        return repr(value)
+    if isinstance(value, torch.Tensor):
+        return repr((value.dtype, value.tolist()))
+    if isinstance(value, Mapping):
+        return repr({str(key): _stable_text(one) for key, one in value.items()})
+    if isinstance(value, tuple | list):
+        return repr([_stable_text(one) for one in value])
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    own = {field.name: getattr(value, field.name) for field in fields(value)} if is_dataclass(value) else vars(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}{_stable_text(own)}"

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from gradveil.attacks.attack import Attack, LabelKnowledge, OnIteration
 from gradveil.attacks.evidence import Evidence
-from gradveil.attacks.inversion import LabelKnowledge
 from gradveil.attacks.labels import read_labels
-from gradveil.attacks.loop import OnIteration
 from gradveil.attacks.reconstruction import Ending, Reconstruction
 from gradveil.errors import GradveilError
 from gradveil.models import Normalize
@@ -37,22 +36,21 @@ _SLOPES: dict[type[nn.Module], Slope] = {
 
 
 @dataclass(frozen=True)
-class ClosedForm:
+class ClosedForm(Attack):
     """Read the images off the first layer of a model that begins with a fully connected one; exact for a single image.
 
-    The `distance` of the result is the share of that layer's gradient which one image cannot explain.
+    The `distance` of the result is the fraction of that layer's gradient which one image cannot explain.
 
     Of a batch it reads as many rows as there are images, those with the largest factors. Models that begin otherwise are
     refused with the layer that is in the way.
     """
 
-    iterations: int = 1
-    restarts: int = 1
     labels: LabelKnowledge = "known"
+    name: str = "analytic"
 
     def __post_init__(self) -> None:
         if self.labels == "joint":
-            raise GradveilError("a closed form searches for nothing: labels known or read would do, got joint")
+            raise GradveilError("a closed form searches for nothing: expected labels known or read, got joint")
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         rows = layer_inputs(evidence.model, evidence.named)[0]
@@ -76,7 +74,7 @@ class ClosedForm:
         row = rows[0]
         rest = float((weight - torch.outer(weight @ row / row.square().sum(), row)).norm() / weight.norm())
         ended: Ending = "matched" if rest < 1e-3 else "iterations"
-        return Reconstruction(images, labels, rest, iterations=1, restarts=1, ended=ended)
+        return Reconstruction(images, labels, rest, ended=ended)
 
 
 def layer_inputs(model: nn.Module, gradients: Gradients) -> list[Tensor]:
@@ -117,6 +115,6 @@ def _leading_layers(model: nn.Module) -> list[tuple[str, nn.Linear, Slope]]:
         elif layers and type(module) in _SLOPES:
             layers[-1] = (*layers[-1][:2], _SLOPES[type(module)])
         else:
-            needed = "a fully connected layer would do" if not layers else "a layer with a bias would do"
-            raise GradveilError(f"no closed form: {type(module).__name__} {name!r} comes first, {needed}")
+            needed = "a fully connected layer" if not layers else "a layer with a bias"
+            raise GradveilError(f"no closed form: expected {needed} first, got {type(module).__name__} {name!r}")
     raise GradveilError("no closed form: the model has no fully connected layer with a bias")

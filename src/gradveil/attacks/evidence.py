@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,8 @@ from gradveil.models.stochastic import drawing
 from gradveil.types import Gradients, ImageSet
 
 MOST_IMAGES = 100
+# `adaptive` knows the defense, `draw` also what it drew at random, `simulate` tries it out on every guess.
+Attacker = Literal["plain", "adaptive", "draw", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -91,10 +94,10 @@ def check_gradients(model: nn.Module, gradients: Gradients) -> None:
         shared = gradients[name]
         if not isinstance(shared, Tensor) or not shared.is_floating_point():
             got = shared.dtype if isinstance(shared, Tensor) else type(shared).__name__
-            raise GradveilError(f"gradient {name!r} is {got}, a tensor of floating point numbers would do")
+            raise GradveilError(f"gradient {name!r}: expected a tensor of floating point numbers, got {got}")
         if shared.shape != parameter.shape:
             raise GradveilError(
                 f"gradient {name!r} is {tuple(shared.shape)}, the model's parameter {tuple(parameter.shape)}"
             )
         if not bool(torch.isfinite(shared).all()):
-            raise GradveilError(f"gradient {name!r} holds NaN or infinite values; a finite gradient would do")
+            raise GradveilError(f"gradient {name!r}: expected finite values, got NaN or infinity")

@@ -8,8 +8,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from gradveil.attacks.attack import Attack, KnownDefense, LabelKnowledge, OnIteration
 from gradveil.attacks.evidence import Evidence
-from gradveil.attacks.loop import FEWEST_TOGETHER, OnIteration, minimise
+from gradveil.attacks.loop import FEWEST_TOGETHER, minimise
 from gradveil.attacks.objectives import Objective, Weighing
 from gradveil.attacks.optimizers import Optimizer
 from gradveil.attacks.priors import GroupConsistency, Prior
@@ -21,8 +22,6 @@ from gradveil.naming import lookup
 
 # Pictures (B, C, H, W) in [0, 1] -> what the participant would have made of them; differentiable, may draw at random.
 Simulation = Callable[[Tensor, torch.Generator], Tensor]
-# What the attacker knows of the labels: given, read off the gradient, or searched for together with the image.
-LabelKnowledge = Literal["known", "read", "joint"]
 # What a network that draws at random drew for the participant, in the order of the draws: drawn anew for every try, searched
 # for together with the image, or told from the evidence.
 KnownDraws = Literal["fresh", "searched"] | Callable[[Evidence], Tensor]
@@ -31,17 +30,26 @@ MOST_TOGETHER = 8  # runs that share one batch
 
 
 @dataclass(frozen=True)
-class Inversion:
-    """Minimise objective(gradient of the guess, shared gradient) + priors over the guess.
+class Inversion(Attack):
+    """Search for images whose gradient is the shared one: minimise objective(gradient of the guess, shared gradient) + priors.
 
-    The guess is optimised in the model's normalised units, the units in which learning rates and prior weights are
-    published. `boxed` keeps it inside [0, 1] pixels. The best of up to `restarts` runs wins. A run whose distance, as a share
-    of the distance of an all-zero gradient, gets to `good_enough` ends the attack; a run whose best distance `patience`
-    iterations do not bring below `progress` times what it was ends there, on a plateau. `weighings` say what of the gradient
-    counts, `simulate` what the participant does to its images first, `draws` what is known of a network's own chance.
-    With `averaging` the result is the running mean of the guesses over about this share of the run: signed steps jump around the
-    image they are after, and their mean is nearer to it. `compiled` runs the loop through `torch.compile`, which needs a C++
-    compiler and pays for long runs; simulations, priors that look inside and local training run as they are.
+    The guess lives in the model's normalised units. Learning rates and prior weights are published in these units.
+
+    - `iterations` of a run, and `restarts`: the best of up to so many runs wins.
+    - `boxed` keeps the guess inside [0, 1] pixels.
+    - `start` is the first guess: noise, zeros, pattern, class-mean or public-image.
+    - `good_enough` ends the attack: a run got to this fraction of the distance of an all-zero gradient.
+    - `patience` ends a run on a plateau: so many iterations did not bring its best distance below `progress` times what it was.
+    - `weighings` say what of the gradient counts.
+    - `simulate` is what the participant does to its images first.
+    - `draws` is what is known of what the network drew at random.
+    - `averaging` takes the running mean of the guesses over about this fraction of the run. Signed steps jump around the image
+      that they are after, and their mean is nearer to it.
+    - `compiled` runs the loop through `torch.compile`. It needs a C++ compiler and pays for long runs. Simulations, priors that
+      look inside and local training run as they are.
+
+        attack = Inversion(cosine_distance, Adam(0.1), (TotalVariation(1e-4),), iterations=200)
+        reconstruction = attack(Evidence(model, gradients, (1, 28, 28), labels=labels), seed=0)
     """
 
     objective: Objective
@@ -60,6 +68,7 @@ class Inversion:
     patience: int | None = None
     progress: float = 0.5
     compiled: bool = False
+    name: str = ""
 
     def __post_init__(self) -> None:
         if self.iterations < 1 or self.restarts < 1:
@@ -67,9 +76,9 @@ class Inversion:
                 f"iterations and restarts must be at least 1, got {self.iterations} and {self.restarts}"
             )
         if not 0 <= self.averaging <= 1:
-            raise GradveilError(f"averaging is a share of the run from 0 to 1, got {self.averaging:g}")
+            raise GradveilError(f"averaging is a fraction of the run from 0 to 1, got {self.averaging:g}")
         if self.labels not in get_args(LabelKnowledge):
-            raise GradveilError(f"labels {self.labels!r}: {', '.join(get_args(LabelKnowledge))} would do")
+            raise GradveilError(f"expected labels {', '.join(get_args(LabelKnowledge))}, got {self.labels!r}")
         lookup(STARTS, self.start, "start")
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
@@ -88,13 +97,12 @@ class Inversion:
                 break
         return best_of(found)
 
-    def together(
+    def run_together(
         self, evidences: Sequence[Evidence], seeds: Sequence[int], *, on_iteration: OnIteration | None = None
     ) -> list[Reconstruction]:
-        """Several attacks in one batched loop, on one model; a result does not depend on which others run beside it."""
+        """Several attacks in one batched loop, where the optimizer moves every number by itself."""
         if not self.optimizer.elementwise or self.grouped:
-            pairs = zip(evidences, seeds, strict=True)
-            return [self(evidence, seed=seed, on_iteration=on_iteration) for evidence, seed in pairs]
+            return super().run_together(evidences, seeds, on_iteration=on_iteration)
         runs = [
             Restart.of(self, evidence, seed, restart)
             for evidence, seed in zip(evidences, seeds, strict=True)
@@ -102,6 +110,25 @@ class Inversion:
         ]
         found = [one for lot in _lots(runs, whole=False) for one in minimise(self, lot, on_iteration, together=True)]
         return [best_of(found[at : at + self.restarts]) for at in range(0, len(found), self.restarts)]
+
+    @property
+    def steps(self) -> int:
+        return self.iterations * self.restarts
+
+    @property
+    def first_guess(self) -> str:
+        return self.start
+
+    @property
+    def rebuilds_private_images(self) -> bool:
+        return self.simulate is not None
+
+    @property
+    def can_simulate(self) -> bool:
+        return True
+
+    def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> Attack:
+        return defense.adapt(self, evidence)
 
     @property
     def grouped(self) -> bool:

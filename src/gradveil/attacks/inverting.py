@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence, Reconstruction, parse_attack
-from gradveil.attacks.loop import OnIteration
+from gradveil.attacks.attack import OnIteration
 from gradveil.client import Client, share, trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import read_tensors
@@ -65,8 +65,8 @@ def _checked_labels(labels: Tensor | Sequence[int]) -> Tensor:
 
 def read_gradients(path: Path) -> Gradients:
     """The tensors of a safetensors file; it may come from anyone."""
-    found = read_tensors(path, "gradient file; a safetensors file would do")
+    found = read_tensors(path, "gradient file (safetensors)")
     for name, tensor in found.items():
         if not tensor.is_floating_point():
-            raise GradveilError(f"{path}: {name!r} holds {tensor.dtype}, floating point numbers would do")
+            raise GradveilError(f"{path}: expected floating point numbers in {name!r}, got {tensor.dtype}")
     return {name: tensor.float() for name, tensor in found.items()}

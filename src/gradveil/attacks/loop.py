@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from gradveil.attacks.attack import OnIteration
 from gradveil.attacks.priors import Seen, consensus_of, looking_inside
 from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosines
 from gradveil.attacks.runs import Restart
@@ -19,9 +20,6 @@ from gradveil.types import Batch, to_bytes
 
 if TYPE_CHECKING:
     from gradveil.attacks.inversion import Inversion
-
-# Called after every iteration of a run; for progress bars.
-OnIteration = Callable[[], None]
 
 MOMENTS = 20  # of a run that its trace shows
 # Runs that share one batch need to be so many: from then on a run's numbers do not depend on what runs beside it, not even in

@@ -36,9 +36,9 @@ class Reconstruction:
     images: Tensor
     labels: Tensor | None
     distance: float
-    iterations: int
-    restarts: int
-    ended: Ending
+    iterations: int = 1
+    restarts: int = 1
+    ended: Ending = "iterations"
     restarts_diverged: int = 0
     history: tuple[float, ...] = ()
     trace: Trace | None = None

@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
-from gradveil.attacks import parse_attack
-from gradveil.defenses import Attacker, parse_defense
+from gradveil.attacks import Attacker, parse_attack
+from gradveil.defenses import parse_defense
 from gradveil.errors import GradveilError
-from gradveil.leakage.scenario import UNDEFENDED, Scenario
+from gradveil.leakage.scenario import UNDEFENDED, Scenario, ScenarioKey
 from gradveil.training.early import MOST_STEPS
 
 RANDOM = "random"
@@ -88,7 +88,7 @@ class AuditPlan:
 
     def scenario(self, cell: Cell) -> Scenario:
         """What is attacked in a cell."""
-        return Scenario(
+        return ScenarioKey(
             self.dataset,
             self.model,
             self.in_words(cell.stage),
@@ -97,7 +97,7 @@ class AuditPlan:
             self.iterations,
             self.seed,
             attacker=cell.attacker,
-        )
+        ).parse()
 
 
 def attackers_of(defense: str) -> tuple[Attacker, ...]:

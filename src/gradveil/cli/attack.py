@@ -80,23 +80,21 @@ def attack(
     from dataclasses import asdict, replace
 
     from gradveil import datasets
-    from gradveil.defenses import parse_defense
     from gradveil.errors import GradveilError
     from gradveil.leakage.measuring import check, measure
-    from gradveil.leakage.scenario import Scenario
+    from gradveil.leakage.scenario import ScenarioKey
     from gradveil.progress import bar
 
     if what is not None:
         if what != "list":
-            raise GradveilError(f"gradveil attack {what}: list would do, or nothing and options")
+            raise GradveilError(f"expected list or options only, got {what!r}")
         list_attacks(json=json)
         return
     check_folder(out)
-    chosen_defense = parse_defense(defense)
-    defense = str(chosen_defense)
     chosen = parse_indices(indices)
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
-    scenario = Scenario(
+    # Bad names are refused here, before a network is trained for nothing.
+    scenario = ScenarioKey(
         dataset,
         "",
         "",
@@ -107,7 +105,7 @@ def attack(
         restarts=restarts,
         tv=tv,
         start=start,
-        labels=labels,  # type: ignore[arg-type]  # checked by Scenario
+        labels=labels,  # type: ignore[arg-type]  # checked by parse
         batch=batch,
         client=client,
         users=users,
@@ -116,19 +114,18 @@ def attack(
         attacker=attacker,  # type: ignore[arg-type]
         together=together,
         compiled=compiled,
-    )
-    # Bad names are refused before a network is trained for nothing.
+    ).parse()
     check(scenario, loaded.test, chosen)
-    network = open_network(model, weights, loaded, seed, stage=stage, defense=chosen_defense)
+    network = open_network(model, weights, loaded, seed, stage=stage, defense=scenario.defense)
     scenario = replace(scenario, model=network.name, stage=network.stage)
     records = measure(
         scenario, network.module, loaded.test, chosen, out, public=loaded.train, workers=workers, progress=bar
     )
     grids = write_grids(records, out)
     if json:
-        emit({**asdict(scenario), "out": str(out), "images": [record.figures() for record in records]})
+        emit({**asdict(scenario.key), "out": str(out), "images": [record.figures() for record in records]})
         return
-    show(f"{attack} on {network.stage} {network.name}, defense {scenario.column}", records)
+    show(f"{attack} on {network.stage} {network.name}, defense {scenario.key.column}", records)
     say(f"pictures: {', '.join(map(str, grids))} and {out / 'gifs'}; gradveil report {out} makes a page of the records")
 
 
@@ -166,15 +163,15 @@ def write_grids(records: "list[Record]", folder: Path) -> list[Path]:
 
 def list_attacks(*, json: bool) -> None:
     """Every attack by name, with what it is made of."""
-    from gradveil.attacks import ATTACKS, ClosedForm
+    from gradveil.attacks import ATTACKS, Inversion
 
     rows: list[dict[str, Any]] = []
     for name, recipe in ATTACKS.items():
-        made = recipe()
+        attack = recipe()
         row: dict[str, Any] = {"name": name, "what": (recipe.__doc__ or "").strip().splitlines()[0]}
-        if not isinstance(made, ClosedForm):
-            row |= {"iterations": made.iterations, "restarts": made.restarts, "start": made.start}
-        rows.append(row | {"labels": made.labels})
+        if isinstance(attack, Inversion):
+            row |= {"iterations": attack.iterations, "restarts": attack.restarts, "start": attack.start}
+        rows.append(row | {"labels": attack.labels})
     if json:
         emit({"attacks": rows})
         return
@@ -190,9 +187,9 @@ def parse_indices(text: str) -> list[int]:
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,7})(?::(\d{1,7}))?", part.strip())
         if match is None:
-            raise GradveilError(f"image indices {text!r}: 7, 0:6 or 1,5,9 would do")
+            raise GradveilError(f"expected image indices such as 7, 0:6 or 1,5,9, got {text!r}")
         first = int(match[1])
         numbers += range(first, int(match[2])) if match[2] else [first]
     if not numbers:
-        raise GradveilError(f"image indices {text!r} name no image: 7, 0:6 or 1,5,9 would do")
+        raise GradveilError(f"expected at least one image, such as 7, 0:6 or 1,5,9, got {text!r}")
     return numbers

@@ -56,12 +56,11 @@ def curious(
     from gradveil.federated.curious.watch import plan_loader, read_attack_settings
     from gradveil.federated.history import read_history
     from gradveil.federated.recordings import recordings_in
-    from gradveil.leakage.scenario import Scenario
 
-    before = read_attack_settings(folder) or (None if attack is None else Scenario("", "", "", "none", attack, None, 0))
-    if before is None:
-        raise GradveilError(f"{folder} does not say how to attack; --attack NAME would do")
-    how = replace(scenario(before, attack, iterations, labels, attacker), seed=before.seed if seed is None else seed)
+    before = read_attack_settings(folder)
+    if before is None and attack is None:
+        raise GradveilError(f"{folder} does not say how to attack: use --attack NAME")
+    how = attack_scenario(before, attack, iterations, labels, attacker, seed)
     load = plan_loader(data_dir, model=model, dataset=dataset)
     if not recordings_in(folder):
         raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")
@@ -82,12 +81,21 @@ def _plan_of(folder: Path) -> "FederatedPlan":
     raise GradveilError(f"{folder} holds no readable recording")
 
 
-def scenario(
-    how: "Scenario", attack: str | None, iterations: int | None, labels: str | None, attacker: str | None
+def attack_scenario(
+    before: "Scenario | None",
+    attack: str | None,
+    iterations: int | None,
+    labels: str | None,
+    attacker: str | None,
+    seed: int | None,
 ) -> "Scenario":
-    """`how` with what was asked for otherwise; what recordings are of is filled in by each of them."""
-    asked = {"attack": attack, "iterations": iterations, "labels": labels, "attacker": attacker}
-    return replace(how, **{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
+    """How recordings are attacked: as `before` except for what was asked for; each of them fills in what it is of."""
+    from gradveil.leakage.scenario import ScenarioKey
+
+    key = ScenarioKey("", "", "", "none", "", None, 0) if before is None else before.key
+    asked = {"attack": attack, "iterations": iterations, "labels": labels, "attacker": attacker, "seed": seed}
+    changes = {name: value for name, value in asked.items() if value is not None}
+    return replace(key, **changes).parse()  # type: ignore[arg-type]
 
 
 def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]":
@@ -98,9 +106,8 @@ def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]"
     from gradveil.parallel import one_thread
     from gradveil.progress import bar
 
-    attack = how.make_attack()
-    total = attack.iterations * attack.restarts * len(recordings_in(folder))
-    with one_thread(), bar(f"{how.attack} on what was recorded", total, "steps") as advance:
+    total = how.attack.steps * len(recordings_in(folder))
+    with one_thread(), bar(f"{how.key.attack} on what was recorded", total, "steps") as advance:
         problems: list[str] = []
         leaks = leaks_of(attack_all(folder, how, load, problems=problems, advance=advance))
     for problem in problems:

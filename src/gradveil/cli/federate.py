@@ -11,8 +11,8 @@ from gradveil.cli.curious import (
     IterationsOption,
     LabelsOption,
     attack_recorded,
+    attack_scenario,
     report_run,
-    scenario,
 )
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
 from gradveil.cli.engines import (
@@ -103,7 +103,6 @@ def federate(
     from gradveil.federated.curious.watch import plan_loader, watching, write_attack_settings
     from gradveil.federated.folder import claiming
     from gradveil.federated.plan import FederatedPlan
-    from gradveil.leakage.scenario import Scenario
     from gradveil.naming import slug
 
     local = parse_client(client)
@@ -145,7 +144,7 @@ def federate(
         looked_at = parse_numbers(curious_rounds, "rounds")
         curiosity = Curiosity(looked_at, curious_participant, parse_numbers(sums, "sums"), victims)
         curiosity.check(participants=participants, per_round=per_round or participants, rounds=rounds)
-        how = scenario(Scenario("", "", "", "none", curious, None, seed), None, iterations, labels, attacker)
+        how = attack_scenario(None, curious, iterations, labels, attacker, seed)
         check_curious(plan, curiosity, how, own(plan))
     size = f"{plan.participants}x{plan.rounds}"
     folder = out or Path("runs/federate") / slug(plan.dataset, plan.model, size, plan.defense, f"seed{plan.seed}")

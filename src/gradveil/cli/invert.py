@@ -57,7 +57,7 @@ def invert(
         load_state(network, weights)
     given = None if labels is None else parse_labels(labels)
     chosen = parse_attack(attack, iterations=iterations)
-    with one_thread(), bar(f"{attack} on {model}", chosen.iterations * chosen.restarts, "steps") as advance:
+    with one_thread(), bar(f"{attack} on {model}", chosen.steps, "steps") as advance:
         found = run(
             network,
             gradients,

@@ -4,15 +4,16 @@ import os
 import re
 
 from gradveil.defenses.augment import Augment
-from gradveil.defenses.base import Attacker, Defense, NoDefense
+from gradveil.defenses.base import Defense, NoDefense
 from gradveil.defenses.chain import Chain
 from gradveil.defenses.dp_sgd import DpSgd
 from gradveil.defenses.noise import GaussianNoise, LaplacianNoise
+from gradveil.defenses.parts import needs_poisson
 from gradveil.defenses.precode import Precode
 from gradveil.defenses.pruning import Clip, Prune
 from gradveil.defenses.random import Random
 from gradveil.defenses.soteria import Soteria
-from gradveil.defenses.train_only import TrainOnly
+from gradveil.defenses.train_only import TrainOnly, as_attacked, with_expected_batch
 from gradveil.errors import GradveilError
 from gradveil.naming import parse_settings, unknown
 from gradveil.transforms import OPERATIONS, Policy, load_policy
@@ -20,7 +21,6 @@ from gradveil.transforms import OPERATIONS, Policy, load_policy
 __all__ = [
     "DEFENSES",
     "EXAMPLES",
-    "Attacker",
     "Augment",
     "Chain",
     "Clip",
@@ -34,7 +34,10 @@ __all__ = [
     "Random",
     "Soteria",
     "TrainOnly",
+    "as_attacked",
+    "needs_poisson",
     "parse_defense",
+    "with_expected_batch",
 ]
 
 # Name -> defense; its fields are the settings a name may carry. Policies and policy files are defenses too.
@@ -71,12 +74,12 @@ def parse_defense(text: str, *, files: bool = True) -> Defense:
     if "|" in text:
         parts = [part.strip() for part in text.split("|")]
         if not all(parts):
-            raise GradveilError(f"a defense is missing in {text!r}; something like 3-1-7 | prune:0.7 would do")
+            raise GradveilError(f"expected defenses such as 3-1-7 | prune:0.7, got {text!r}")
         return Chain(tuple(parse_defense(part, files=files) for part in parts))
     name, colon, settings = text.strip().partition(":")
     if name == TrainOnly.name:
         if not settings.strip():
-            raise GradveilError("train-only goes before a defense: something like train-only:prune:0.7 would do")
+            raise GradveilError(f"expected a defense behind train-only, such as train-only:prune:0.7, got {text!r}")
         return TrainOnly(parse_defense(settings, files=files))
     if name in DEFENSES:
         return parse_settings(DEFENSES[name], name, settings if colon else None, example=EXAMPLES.get(name, name))

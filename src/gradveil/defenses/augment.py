@@ -6,24 +6,30 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from gradveil.attacks import Attack, Evidence, Inversion
+from gradveil.attacks import Attack, Attacker, Evidence, Inversion
 from gradveil.attacks.draws import Draw, SimulateDraws, SimulatePolicy, draws_of
 from gradveil.attacks.undo import Undo
-from gradveil.defenses.base import Attacker, Defense
+from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
 from gradveil.transforms.policy import Policy
+
+# Random policies draw as searched ones do.
+POLICY_STREAM = "policy"
 
 
 @dataclass(frozen=True)
 class Augment(Defense):
     """Every private image is replaced by what `policy` makes of it.
 
-    The attacker knows the policy, or with `knows="draw"` also which member and signs every image got; call `told` to let
-    them know. With `how="undo"` they rebuild the transformed image and undo the policy afterwards, using public images
-    where the evidence has some; with `how="simulate"` they search for the original, transforming every guess. The
-    gradient comes of one draw, and a search that draws afresh at every step follows none: over five policies on six images
-    of Fashion-MNIST, untrained convnet-16, 150 iterations, PSNR to the original is 10.5 dB for the plain attack, 11.0
+    The attacker knows the policy. With `knows="draw"` they also know which member and signs every image got: call
+    `with_draws` to say which. With `how="undo"` they rebuild the transformed image and undo the policy afterwards, using
+    public images where the evidence has some. With `how="simulate"` they search for the original and transform every guess.
+
+    The gradient comes of one draw, and a search that draws afresh at every step follows none. Over five policies on six
+    images of Fashion-MNIST, untrained convnet-16, 150 iterations, PSNR to the original is 10.5 dB for the plain attack, 11.0
     simulated, 13.0 undone without and 15.2 with public images.
+
+        Augment(Policy.parse("3-1-7+43-18-18"))
     """
 
     policy: Policy
@@ -35,25 +41,27 @@ class Augment(Defense):
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         return self.policy(images, seed=seed, indices=indices)
 
-    def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Augment":
+    @property
+    def stream(self) -> str:
+        return POLICY_STREAM
+
+    def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Augment":
         if attacker == "draw":
-            return self.told(seed=seed, indices=indices)
+            return self.with_draws(seed=seed, indices=indices)
         return replace(self, how="simulate") if attacker == "simulate" else self
 
-    def told(self, *, seed: int, indices: Tensor) -> "Augment":
+    def with_draws(self, *, seed: int, indices: Tensor) -> "Augment":
         """The same defense against an attacker who knows what `images(..., seed=seed, indices=indices)` drew."""
         return replace(self, knows="draw", drawn=(seed, tuple(indices.tolist())))
 
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
         if self.how == "undo":
             return attack
-        if not isinstance(attack, Inversion):
-            raise GradveilError("a closed form cannot simulate a policy; how='undo' would do")
         if self.knows == "draw":
             return replace(attack, simulate=SimulateDraws(self._draws(evidence.images, evidence.image_shape[0])))
         return replace(attack, simulate=SimulatePolicy(self.policy))
 
-    def undone(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
+    def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
         if self.how == "simulate":
             return images
         public = _public_of(evidence)
@@ -73,10 +81,10 @@ class Augment(Defense):
 
     def _draws(self, images: int, channels: int) -> tuple[Draw, ...]:
         if self.drawn is None:
-            raise GradveilError("knows='draw' needs the draw: use told(seed=..., indices=...)")
+            raise GradveilError("knows='draw' needs the draws: use with_draws(seed=..., indices=...)")
         seed, indices = self.drawn
         if len(indices) != images:
-            raise GradveilError(f"{images} images were attacked, the draws of {len(indices)} were told")
+            raise GradveilError(f"expected the draws of {images} images, got those of {len(indices)}")
         return draws_of(self.policy, channels, seed=seed, indices=torch.tensor(indices))
 
 

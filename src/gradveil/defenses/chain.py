@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from gradveil.attacks import Attack, Evidence
+from gradveil.attacks import Attack, Attacker, Evidence, Inversion
 from gradveil.client import Client
-from gradveil.defenses.base import Attacker, Defense
+from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
 from gradveil.types import Gradients
@@ -25,13 +25,6 @@ class Chain(Defense):
     def __post_init__(self) -> None:
         if not self.members:
             raise GradveilError("a chain needs at least one defense, such as 3-1-7 | prune:0.7")
-
-    @property
-    def poisson(self) -> bool:
-        return any(member.poisson for member in self.members)
-
-    def with_expected_batch(self, expected: float) -> Defense:
-        return Chain(tuple(member.with_expected_batch(expected) for member in self.members))
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         for number, member in enumerate(self.members):
@@ -53,23 +46,21 @@ class Chain(Defense):
             gradients = member.gradients(gradients, seed=self._seed(seed, number))
         return gradients
 
-    def as_attacked(self) -> Defense:
-        return Chain(tuple(member.as_attacked() for member in self.members))
-
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
+        found: Attack = attack
         for member in self.members:
-            attack = member.answered(attack, evidence)
-        return attack
+            found = found.adapt_to(member, evidence)
+        return found
 
-    def undone(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
+    def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
         for number, member in reversed(list(enumerate(self.members))):
-            images = member.undone(images, evidence, seed=self._seed(seed, number))
+            images = member.undo(images, evidence, seed=self._seed(seed, number))
         return images
 
-    def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
+    def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
         members = enumerate(self.members)
         return Chain(
-            tuple(one.against(attacker, seed=self._seed(seed, number), indices=indices) for number, one in members)
+            tuple(one.known_by(attacker, seed=self._seed(seed, number), indices=indices) for number, one in members)
         )
 
     @property
@@ -88,5 +79,5 @@ class Chain(Defense):
         return " | ".join(str(member) for member in self.members)
 
     def _seed(self, seed: int, number: int) -> int:
-        earlier = sum(member.kind is self.members[number].kind for member in self.members[:number])
+        earlier = sum(member.stream == self.members[number].stream for member in self.members[:number])
         return derive_seed(seed, "chain", earlier) if earlier else seed

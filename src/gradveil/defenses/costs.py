@@ -72,7 +72,7 @@ def cost_of(
 
 def _step(defense: Defense, network: nn.Module, images: ImageSet, client: Client, *, seed: int) -> None:
     seen = defense.images(images.images, seed=seed, indices=torch.arange(len(images)))
-    defense.shared(client, network, Batch(to_unit(seen), images.labels), seed=seed)
+    defense.share(client, network, Batch(to_unit(seen), images.labels), seed=seed)
 
 
 def _parameters(model: nn.Module) -> int:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gradveil.attacks import Attack, Evidence
+from gradveil.attacks import Attack, Evidence, Inversion
 from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable_parameters
 from gradveil.defenses.base import Defense
 from gradveil.defenses.noise import GaussianNoise
@@ -34,6 +34,9 @@ class DpSgd(Defense):
     """
 
     name: ClassVar[str] = "dp-sgd"
+    knowledge = (
+        "knows the clipping norm and the scale of the noise and smooths the more the larger it is beside the gradient"
+    )
     noise: float = 1.0
     norm: float = 1.0
     delta: float = 1e-5
@@ -51,11 +54,8 @@ class DpSgd(Defense):
         if self.expected is not None and not 0 < self.expected < float("inf"):
             raise GradveilError(f"dp-sgd needs an expected batch above 0, such as expected=13, got {self.expected:g}")
 
-    @property
-    def poisson(self) -> bool:
-        return True
-
     def with_expected_batch(self, expected: float) -> "DpSgd":
+        """The same defense for batches of so many images on average, where how many there are must not show."""
         return self if self.expected is not None else replace(self, expected=expected)
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
@@ -72,12 +72,12 @@ class DpSgd(Defense):
         if client is not share and client is not gradient:
             own = getattr(client, "__self__", client)
             local = isinstance(own, FedAvg | Aggregate)
-            said = (
-                f"client fedsgd would do, got {own}"
+            got = (
+                f"expected client fedsgd, got {own}"
                 if local
-                else "no other defense that computes it would do before it"
+                else "no other defense that computes it may come before it"
             )
-            raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {said}")
+            raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {got}")
         return PrivateGradient(self, seed)
 
     def epsilon(self, sample_rate: float, steps: int) -> float:
@@ -115,7 +115,7 @@ class DpSgd(Defense):
                     epsilon_tolerance=min(0.01, epsilon / 100),
                 )
         except ValueError:
-            raise GradveilError(f"no noise gives epsilon {epsilon:g}; a larger one would do") from None
+            raise GradveilError(f"no noise gives epsilon {epsilon:g}: use a larger epsilon") from None
         # Upwards, to a number that can be typed.
         return replace(self, noise=math.ceil(1e4 * float(noise)) / 1e4)
 
@@ -126,15 +126,13 @@ class DpSgd(Defense):
     def divisor(self, images: int) -> float:
         """What the sum over a batch of so many images is divided by."""
         if self.expected is None and images == 0:
-            raise GradveilError(
-                "dp-sgd was given an empty batch: with an expected size, such as expected=13, it would do"
-            )
+            raise GradveilError("dp-sgd got an empty batch without an expected size: give one, such as expected=13")
         return self.expected or images
 
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
         # Of one image clipping changes the length only, of several the direction too, which nobody can undo.
-        clipped = Clip(self.norm).answered(attack, evidence) if evidence.images == 1 else attack
-        return GaussianNoise(self.deviation(evidence.images)).answered(clipped, evidence)
+        clipped = Clip(self.norm).adapt(attack, evidence) if evidence.images == 1 else attack
+        return GaussianNoise(self.deviation(evidence.images)).adapt(clipped, evidence)
 
     @property
     def guarantee(self) -> str:
@@ -144,10 +142,6 @@ class DpSgd(Defense):
             f"(eps, {self.delta:g})-DP per image, eps by Opacus' accountant for the sample rate and the steps taken; Poisson "
             "sampling"
         )
-
-    @property
-    def knowledge(self) -> str:
-        return "knows the clipping norm and the scale of the noise and smooths the more the larger it is beside the gradient"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradveil.attacks import Attack, ClosedForm, Evidence
-from gradveil.attacks.inversion import Inversion
+from gradveil.attacks import Evidence, Inversion
 from gradveil.attacks.objectives import l1_distance, l2_distance
 from gradveil.attacks.priors import TotalVariation
 from gradveil.defenses.base import Defense
@@ -30,6 +29,7 @@ ROUGHNESS = 1.5
 class _Noise(Defense, ABC):
     """`scale` x standard noise on every entry of the gradient; a tensor's noise is a function of the seed and its name."""
 
+    knowledge = "knows the scale of the noise and smooths the more the larger it is beside the gradient"
     scale: float
 
     def __post_init__(self) -> None:
@@ -51,8 +51,8 @@ class _Noise(Defense, ABC):
     def variance(self) -> float:
         """Of the noise on one entry."""
 
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
-        if isinstance(attack, ClosedForm) or self.variance == 0 or not any(bool(one.any()) for one in evidence.target):
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Inversion:
+        if self.variance == 0 or not any(bool(one.any()) for one in evidence.target):
             return attack
         found = [prior for prior in attack.priors if isinstance(prior, TotalVariation)]
         others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
@@ -78,10 +78,6 @@ class _Noise(Defense, ABC):
             unit = self.variance / math.sqrt(shared * max(shared - noise, 0.01 * shared))
         pixels = evidence.images * math.prod(evidence.image_shape)
         return float(10 ** (round(2 * math.log10(ROUGHNESS * pixels * unit)) / 2))
-
-    @property
-    def knowledge(self) -> str:
-        return "knows the scale of the noise and smooths the more the larger it is beside the gradient"
 
 
 @dataclass(frozen=True)

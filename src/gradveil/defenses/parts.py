@@ -23,6 +23,11 @@ def acts(defense: Defense, hook: Hook) -> bool:
     return any(getattr(type(part), hook) is not getattr(Defense, hook) for part in parts(defense))
 
 
+def needs_poisson(defense: Defense) -> bool:
+    """Whether what is proven asks that every image is in a batch by a draw of its own, so that batches differ in size."""
+    return any(isinstance(part, DpSgd) for part in parts(defense))
+
+
 def private_part(defense: Defense) -> DpSgd | None:
     """The part that proves something, if any: not inside train-only, whose attacked gradient is clean, and not without noise."""
     members = defense.members if isinstance(defense, Chain) else (defense,)

@@ -61,7 +61,7 @@ def take_per_image(model: nn.Module) -> list[Tensor | None]:
     for parameter in parameters:
         parameter.grad_sample = None  # type: ignore[attr-defined]
     if any(isinstance(one, list) for one in found):
-        raise GradveilError("dp-sgd clips every image once per step, got several backward passes: one would do")
+        raise GradveilError("dp-sgd clips every image once per step: expected one backward pass, got several")
     return found
 
 
@@ -76,7 +76,7 @@ def fill_zeros(found: Sequence[Tensor | None], parameters: Sequence[Tensor], ima
 def refuse_batch_norm(model: nn.Module) -> None:
     """No gradient is one image's own where batch norm mixes them."""
     if has_batch_norm(model):
-        raise GradveilError("dp-sgd cannot have batch norm, which mixes images: dp-sgd:batch_norm=group would do")
+        raise GradveilError("dp-sgd cannot have batch norm, which mixes images: use dp-sgd:batch_norm=group")
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradveil.attacks import Attack, ClosedForm, Evidence
+from gradveil.attacks import Attack, ClosedForm, Evidence, Inversion
 from gradveil.attacks.analytic import layer_inputs
 from gradveil.attacks.objectives import Layers, Weighing
 from gradveil.defenses.base import Defense
@@ -91,6 +91,11 @@ class Precode(Defense):
     """
 
     name: ClassVar[str] = "precode"
+    knowledge = (
+        "reads the image off where the network begins with a fully connected layer; elsewhere reads the bottleneck's "
+        "sample off the gradient of a single image and compares the layers in front of the bottleneck only; searches for "
+        "the sample together with the images of a batch, and where the bottleneck stands before a convolution"
+    )
     k: int = 256
     beta: float = 1e-3
     at: tuple[str, ...] = ()
@@ -133,22 +138,12 @@ class Precode(Defense):
                 raise unknown(position, layers, "fully connected layer or convolution")
         return self.at
 
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
-        if isinstance(attack, ClosedForm):
-            return attack
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
         if evidence.images == 1 and attack.simulate is None and _begins_open(evidence):
             return ClosedForm(labels="known" if attack.labels == "known" else "read")
         if evidence.images == 1 and _readable(evidence):
             return replace(attack, draws=read_draws, weighings=(*attack.weighings, *_without_bottlenecks(evidence)))
         return replace(attack, draws="searched")
-
-    @property
-    def knowledge(self) -> str:
-        return (
-            "reads the image off where the network begins with a fully connected layer; elsewhere reads the bottleneck's "
-            "sample off the gradient of a single image and compares the layers in front of the bottleneck only; searches for "
-            "the sample together with the images of a batch, and where the bottleneck stands before a convolution"
-        )
 
 
 def bottlenecks(model: nn.Module) -> dict[str, VariationalBottleneck]:

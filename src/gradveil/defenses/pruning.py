@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gradveil.attacks import Attack, ClosedForm, Evidence
+from gradveil.attacks import Evidence, Inversion
 from gradveil.attacks.objectives import Objective, Survivors, cosine_distance
 from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
@@ -23,6 +23,7 @@ class Prune(Defense):
     """
 
     name: ClassVar[str] = "prune"
+    knowledge = "sees which entries were pruned and compares the others only"
     ratio: float
 
     def __post_init__(self) -> None:
@@ -42,14 +43,8 @@ class Prune(Defense):
         pruned.view(-1)[order[: self.count(tensor.numel())]] = 0
         return pruned
 
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
-        if isinstance(attack, ClosedForm):
-            return attack
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Inversion:
         return replace(attack, weighings=(*attack.weighings, Survivors()))
-
-    @property
-    def knowledge(self) -> str:
-        return "sees which entries were pruned and compares the others only"
 
 
 @dataclass(frozen=True)
@@ -57,6 +52,10 @@ class Clip(Defense):
     """Scale the whole gradient down to the Euclidean norm `norm` where it is longer."""
 
     name: ClassVar[str] = "clip"
+    knowledge = (
+        "compares directions, which clipping leaves as they are; where lengths count the guess's gradient is shortened "
+        "like the shared one, whose own length is lost"
+    )
     norm: float
 
     def __post_init__(self) -> None:
@@ -69,19 +68,12 @@ class Clip(Defense):
             return dict(gradients)
         return {name: (tensor * (self.norm / length)).to(tensor.dtype) for name, tensor in gradients.items()}
 
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
-        if isinstance(attack, ClosedForm) or attack.objective is cosine_distance:
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Inversion:
+        if attack.objective is cosine_distance:
             return attack
         if float(_length(evidence.target)) < self.norm * (1 - 1e-5):
             return attack
         return replace(attack, objective=ShortenedObjective(attack.objective))
-
-    @property
-    def knowledge(self) -> str:
-        return (
-            "compares directions, which clipping leaves as they are; where lengths count the guess's gradient is shortened "
-            "like the shared one, whose own length is lost"
-        )
 
 
 @dataclass(frozen=True)

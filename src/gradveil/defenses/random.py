@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from gradveil.attacks import Attack, Evidence
-from gradveil.defenses.augment import Augment
-from gradveil.defenses.base import Attacker, Defense
+from gradveil.attacks import Attack, Attacker, Evidence, Inversion
+from gradveil.defenses.augment import POLICY_STREAM, Augment
+from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
 from gradveil.transforms.policy import Policy
 from gradveil.transforms.sampling import random_policies
@@ -41,20 +41,20 @@ class Random(Defense):
         return Augment(_hybrid(self.k, self.draw))
 
     @property
-    def kind(self) -> type[Defense]:
-        return Augment
+    def stream(self) -> str:
+        return POLICY_STREAM
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         return self.augment.images(images, seed=seed, indices=indices)
 
-    def against(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
-        return self.augment.against(attacker, seed=seed, indices=indices)
+    def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
+        return self.augment.known_by(attacker, seed=seed, indices=indices)
 
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
-        return self.augment.answered(attack, evidence)
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
+        return self.augment.adapt(attack, evidence)
 
-    def undone(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
-        return self.augment.undone(images, evidence, seed=seed)
+    def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
+        return self.augment.undo(images, evidence, seed=seed)
 
     @property
     def knowledge(self) -> str:

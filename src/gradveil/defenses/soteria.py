@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from gradveil.attacks import Attack, ClosedForm, Evidence
+from gradveil.attacks import Evidence, Inversion
 from gradveil.attacks.objectives import Layers
 from gradveil.client import Aggregate, Client, batch_norm_mode
 from gradveil.defenses.base import Defense
@@ -36,6 +36,7 @@ class Soteria(Defense):
     """
 
     name: ClassVar[str] = "soteria"
+    knowledge = "knows which layer is defended and compares the others only"
     ratio: float = 0.4
     at: tuple[str, ...] = ()
 
@@ -46,7 +47,7 @@ class Soteria(Defense):
     def client(self, client: Client, *, seed: int) -> Client:
         if isinstance(client, PrivateGradient):
             raise GradveilError(
-                "soteria looks at the images again after dp-sgd, which voids its proof: either alone would do"
+                "soteria looks at the images again after dp-sgd, which voids its proof: use one of the two"
             )
         if isinstance(client, Aggregate):
             return replace(client, client=self.client(client.client, seed=seed))
@@ -75,16 +76,12 @@ class Soteria(Defense):
                 raise unknown(name, linear, "fully connected layer")
         return self.at or (linear[-1],)
 
-    def answered(self, attack: Attack, evidence: Evidence) -> Attack:
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Inversion:
         """Leave the defended weights out of the comparison (Balunovic et al., ICLR 2022)."""
         weights = {f"{layer}.weight" for layer in self.layers(evidence.model)}
-        if isinstance(attack, ClosedForm) or weights >= set(evidence.gradients):
+        if weights >= set(evidence.gradients):
             return attack
         return replace(attack, weighings=(*attack.weighings, Layers(tuple((name, 0.0) for name in sorted(weights)))))
-
-    @property
-    def knowledge(self) -> str:
-        return "knows which layer is defended and compares the others only"
 
 
 def effect(model: nn.Module, images: Tensor, layer: str) -> Tensor:

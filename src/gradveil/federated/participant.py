@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.client import training_client
-from gradveil.defenses import Defense
+from gradveil.defenses import Defense, as_attacked, needs_poisson, with_expected_batch
 from gradveil.federated.partitions import partition_indices
 from gradveil.federated.plan import FederatedPlan
 from gradveil.io.tensors import content_hash
@@ -56,7 +56,7 @@ class Participant:
 
     @cached_property
     def defense(self) -> Defense:
-        return self.plan.make_defense().with_expected_batch(self.batch)
+        return with_expected_batch(self.plan.make_defense(), self.batch)
 
     @property
     def batch(self) -> int:
@@ -78,7 +78,7 @@ class Participant:
         client = training_client(self.plan.client_in(number))
         seed = self._seed(number, network)
         with self._training(network, number) as buffers:
-            gradients = self.defense.shared(client, network, self.work(number).batch, seed=seed)
+            gradients = self.defense.share(client, network, self.work(number).batch, seed=seed)
             after = {name: buffer.clone() for name, buffer in buffers.items()}
         return Update(gradients, after, self.batch)
 
@@ -87,7 +87,7 @@ class Participant:
         seed = self._seed(number, network)
         with self._training(network, number):
             batch = self.work(number).batch
-            return self.defense.as_attacked().shared(self.plan.client_in(number), network, batch, seed=seed)
+            return as_attacked(self.defense).share(self.plan.client_in(number), network, batch, seed=seed)
 
     @contextmanager
     def _training(self, network: nn.Module, number: int) -> Iterator[dict[str, Tensor]]:
@@ -112,11 +112,11 @@ class Participant:
 
     def _seed(self, number: int, network: nn.Module) -> int:
         # Asked twice in a round, from other weights, a private participant must not answer with the same noise: it would cancel.
-        weights = content_hash(list(network.state_dict().values())).hex() if self.defense.poisson else ""
+        weights = content_hash(list(network.state_dict().values())).hex() if needs_poisson(self.defense) else ""
         return derive_seed(self.plan.seed, "defense", number, self.number, weights)
 
     def _sampled(self, number: int) -> Tensor:
-        if self.defense.poisson:
+        if needs_poisson(self.defense):
             drawn = hashed_uniform(self.indices, self.plan.seed, "poisson", number)
             return self.indices[drawn < self.batch / len(self.indices)]
         # Passes over its images, each in an order of its own; what is left over of a pass waits for the next one.

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from torch import nn
 
-from gradveil.attacks import Attack, ClosedForm, Reconstruction
+from gradveil.attacks import Attack, Reconstruction
 from gradveil.client import batch_norm_mode, trainable_parameters
-from gradveil.defenses import Defense, parse_defense
 from gradveil.errors import GradveilError
 from gradveil.leakage.records import Record
 from gradveil.leakage.results import Result, results_of
@@ -41,19 +40,18 @@ def measure(
     """
     units = check(scenario, images, indices)
     trainable_parameters(network)
-    made = scenario.make_attack()
-    steps = made.iterations * made.restarts
+    steps = scenario.attack.steps
     store = Store(folder, network, images, public)
     found: dict[tuple[Unit, int], Record] = {}
     for unit in units:
         for index in unit:
-            if (record := store.get(scenario, unit, index)) is not None:
+            if (record := store.get(scenario.key, unit, index)) is not None:
                 found[unit, index] = record
     missing = [unit for unit in dict.fromkeys(units) if any((unit, index) not in found for index in unit)]
     size = LOT if scenario.together else 1
     lots = [missing[at : at + size] for at in range(0, len(missing), size)]
     workers = min(workers, len(lots)) or 1
-    title = f"{scenario.attack} on {scenario.model}, defense {scenario.column}"
+    title = f"{scenario.key.attack} on {scenario.model}, defense {scenario.key.column}"
     with (
         progress(title, steps * len(units), "steps") as advance,
         listening_to_workers(advance, workers=workers) as report,
@@ -68,23 +66,11 @@ def measure(
 
 
 def check(scenario: Scenario, images: ImageSet, indices: Sequence[int]) -> list[Unit]:
-    """The images by shares; whatever cannot be attacked as the scenario says is refused before anything is computed."""
+    """The images by shares; images that are not there are refused before anything is computed."""
     for index in indices:
         if not 0 <= index < len(images):
             raise GradveilError(f"image {index} does not exist: there are images 0 to {len(images) - 1}")
-    scenario.make_attack()
-    scenario.make_client()
-    parse_defense(scenario.defense)
-    check_attacker(scenario)
     return split(indices, scenario.batch)
-
-
-def check_attacker(scenario: Scenario) -> None:
-    """Refuse an attacker who knows things that do not go together."""
-    if scenario.attacker == "draw" and scenario.batch > 1 and not scenario.order_known:
-        raise GradveilError(
-            "an attacker who knows the draws of a batch needs its labels in order: labels known would do"
-        )
 
 
 def attack_units(
@@ -98,29 +84,26 @@ def attack_units(
 ) -> list[Result]:
     """Share the defended gradients of the units and let the attack rebuild them; `advance` hears of its iterations."""
     with batch_norm_mode(network, training=scenario.batch_norm == "train"):
-        defense = parse_defense(scenario.defense)
-        shares = [Share.of(scenario, defense, network, images, unit, public) for unit in units]
-        return reconstruct(scenario, defense, shares, advance)
+        shares = [Share.of(scenario, network, images, unit, public) for unit in units]
+        return reconstruct(scenario, shares, advance)
 
 
-def reconstruct(
-    scenario: Scenario, defense: Defense, shares: Sequence[Share], advance: Advance = ignore
-) -> list[Result]:
+def reconstruct(scenario: Scenario, shares: Sequence[Share], advance: Advance = ignore) -> list[Result]:
     """Let the attack rebuild what is behind the shares."""
-    attack = scenario.make_attack()
-    steps = Steps(attack.iterations * attack.restarts * len(shares), advance)
+    attack = scenario.attack
+    steps = Steps(attack.steps * len(shares), advance)
     found: list[tuple[Attack, Reconstruction]] = []
-    if scenario.together and not isinstance(attack, ClosedForm):
+    if scenario.together:
         evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
-        found = [(attack, one) for one in attack.together(evidences, seeds, on_iteration=steps.one)]
+        found = [(attack, one) for one in attack.run_together(evidences, seeds, on_iteration=steps.one)]
     else:
         for share in shares:
-            known = share.known(scenario, defense)
-            used = attack if known is None else known.answered(attack, share.evidence)
+            known = share.known_defense(scenario)
+            used = attack if known is None else attack.adapt_to(known, share.evidence)
             found.append((used, used(share.evidence, seed=share.seed, on_iteration=steps.one)))
     steps.rest()
     return [
         result
         for share, (used, one) in zip(shares, found, strict=True)
-        for result in results_of(scenario, defense, share, used, one)
+        for result in results_of(scenario, share, used, one)
     ]

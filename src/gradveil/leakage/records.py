@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from gradveil.errors import GradveilError
 from gradveil.io.typed_json import from_json
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 
 # `estimate` is there where the attacker made something else of the reconstruction, by undoing a transformation.
 PICTURES = ("original", "transformed", "reconstruction")
@@ -19,10 +19,10 @@ class Record:
 
     `unit` are the images behind the same share, `similarity` how alike the gradients were on the way (at some `iterations`, over
     all parameters and over the `shallow` and `deep` third of them), `layers` per parameter in the end. `label_accuracy` is the
-    share of the unit's labels that the attacker had right.
+    fraction of the unit's labels that the attacker had right.
     """
 
-    scenario: Scenario
+    scenario: ScenarioKey
     index: int
     unit: tuple[int, ...]
     label: str

@@ -7,14 +7,15 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from gradveil.attacks import Attack, ClosedForm, Inversion, Reconstruction
+from gradveil.attacks import Attack, Reconstruction
 from gradveil.attacks.labels import label_accuracy
+from gradveil.client import share as share_gradient
 from gradveil.defenses import Defense
 from gradveil.io.animation import to_gif
 from gradveil.io.pictures import to_png
 from gradveil.leakage import metrics
 from gradveil.leakage.records import ESTIMATE, Record
-from gradveil.leakage.scenario import FEDSGD, Scenario
+from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import Share
 from gradveil.types import ImageSet, to_bytes, to_unit
 from gradveil.version import __version__
@@ -28,18 +29,18 @@ class Result:
     animation: bytes | None
 
 
-def results_of(
-    scenario: Scenario, defense: Defense, share: Share, attack: Attack, found: Reconstruction
-) -> list[Result]:
+def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstruction) -> list[Result]:
     """One result per image of the share."""
     transformed, original = to_unit(share.transformed), to_unit(share.originals.images)
-    known = share.known(scenario, defense)
-    undone = found.images if known is None else known.undone(found.images, share.evidence, seed=scenario.seed)
+    known = share.known_defense(scenario)
+    undone = found.images if known is None else known.undo(found.images, share.evidence, seed=scenario.seed)
     order = assignment(found.images, transformed) if known is None else assignment(undone, original)
     rebuilt, estimates = found.images[order], undone[order]
-    if isinstance(attack, Inversion) and attack.simulate is not None:
-        # The guess is of the original; what was shared is to be compared with what the defense makes of it.
-        rebuilt = to_unit(defense.images(to_bytes(rebuilt), seed=share.draw_seed, indices=torch.tensor(share.unit)))
+    if attack.rebuilds_private_images:
+        # What was shared is to be compared with what the defense makes of the guess.
+        rebuilt = to_unit(
+            scenario.defense.images(to_bytes(rebuilt), seed=share.draw_seed, indices=torch.tensor(share.unit))
+        )
     figures = {
         "psnr_transformed": metrics.psnr(rebuilt, transformed),
         "psnr_original": metrics.psnr(estimates, original),
@@ -63,7 +64,7 @@ def results_of(
         if not torch.equal(rebuilt[row], estimates[row]):
             pictures[ESTIMATE] = to_png(to_bytes(estimates)[row])
         record = Record(
-            scenario=scenario,
+            scenario=scenario.key,
             index=index,
             unit=share.unit,
             label=share.originals.classes[int(labels[row])],
@@ -105,14 +106,14 @@ def what_is_known(
         "batch size": f"known, {scenario.batch}",
         "batch norm": modes[scenario.batch_norm],
         "defense": "not used" if known_defense is None else known_defense.knowledge,
-        "initial guess": "none" if isinstance(attack, ClosedForm) else attack.start,
+        "initial guess": attack.first_guess,
     }
     if scenario.users > 1:
         known["users"] = f"only the mean of {scenario.users} is seen, who has which label is known"
-    if scenario.attacker != "plain" or scenario.start in ("class-mean", "public-image"):
+    if scenario.attacker != "plain" or attack.first_guess in ("class-mean", "public-image"):
         known["public images"] = "none" if public is None else f"{len(public)} of the same kind"
-    if scenario.client != FEDSGD:
-        known["local training"] = f"{scenario.client}, rate and number of steps known"
+    if scenario.client is not share_gradient:
+        known["local training"] = f"{scenario.key.client}, rate and number of steps known"
         known["order of the images"] = "known" if scenario.order_known else "unknown, labels sorted"
     return known
 

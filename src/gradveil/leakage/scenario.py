@@ -1,16 +1,18 @@
-"""What is attacked and how, as data: a cell of a table."""
+"""What is attacked and how: objects inside, texts as the key of records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, get_args
 
-from gradveil.attacks import Attack, LabelKnowledge, parse_attack
-from gradveil.client import Aggregate, Client, FedAvg, parse_client
-from gradveil.defenses import Attacker
+from gradveil.attacks import Attack, Attacker, LabelKnowledge, attack_settings, parse_attack
+from gradveil.client import Aggregate, Client, FedAvg, format_client, parse_client, share
+from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.errors import GradveilError
 
 UNDEFENDED = "none"
 FEDSGD = "fedsgd"
 BatchNormMode = Literal["eval", "train"]
+_NO_DEFENSE = NoDefense()
 
 
 def defense_title(defense: str) -> str:
@@ -19,13 +21,11 @@ def defense_title(defense: str) -> str:
 
 
 @dataclass(frozen=True)
-class Scenario:
-    """A curious server attacks what participants share.
+class ScenarioKey:
+    """A scenario in texts and numbers: what records are filed under, and what files and the command line say.
 
     `model` and `stage` describe the attacked network in words ("convnet-16", "untrained"). `defense` and `client` are spelled
-    as `defense_named` and `client_named` read them. What is None is as the attack was published. `batch` images are behind
-    each share, `users` participants behind each sum. With `ordered` the attacker knows in which order local steps took
-    the images; an `attacker` that is not plain knows the defense; `together` attacks share one batched loop.
+    as `parse_defense` and `parse_client` read them. What is None is as the attack was published.
     """
 
     dataset: str
@@ -48,22 +48,16 @@ class Scenario:
     together: bool = False
     compiled: bool = False
 
-    def __post_init__(self) -> None:
+    def parse(self) -> "Scenario":
+        """The scenario that the texts name; a bad name is refused here, before anything is computed."""
         for name, value, known in (
             ("labels", self.labels, (None, *get_args(LabelKnowledge))),
             ("batch norm", self.batch_norm, get_args(BatchNormMode)),
             ("attacker", self.attacker, get_args(Attacker)),
         ):
             if value not in known:
-                raise GradveilError(f"{name} {value!r}: {', '.join(str(one) for one in known if one)} would do")
-        if self.together and self.attacker != "plain":
-            raise GradveilError(f"attacks share a loop when they are plain, got a {self.attacker} attacker")
-        if self.batch < 1 or self.users < 1 or self.batch % self.users:
-            raise GradveilError(f"{self.batch} images cannot be split evenly among {self.users} users")
-
-    def make_attack(self) -> Attack:
-        """The attack, before it knows of any defense."""
-        return parse_attack(
+                raise GradveilError(f"expected {name} {', '.join(str(one) for one in known if one)}, got {value!r}")
+        attack = parse_attack(
             self.attack,
             iterations=self.iterations,
             restarts=self.restarts,
@@ -72,23 +66,21 @@ class Scenario:
             labels=self.labels,
             compiled=self.compiled,
         )
-
-    def make_client(self) -> Client:
-        """What the participants do."""
-        return self._summed(parse_client(self.client))
-
-    def imagined_client(self) -> Client:
-        """What the attacker believes they do."""
-        client = parse_client(self.client)
-        return self._summed(client if self.order_known or not isinstance(client, FedAvg) else client.without_order())
-
-    @property
-    def order_known(self) -> bool:
-        """Whether the attacker can tell which guess belongs to which place: labels that are read off come sorted."""
-        return self.ordered and self.make_attack().labels == "known"
-
-    def _summed(self, client: Client) -> Client:
-        return Aggregate(self.users, client) if self.users > 1 else client
+        return Scenario(
+            self.dataset,
+            self.model,
+            self.stage,
+            attack,
+            parse_defense(self.defense),
+            self.attacker,
+            self.seed,
+            batch=self.batch,
+            client=parse_client(self.client),
+            users=self.users,
+            ordered=self.ordered,
+            batch_norm=self.batch_norm,
+            together=self.together,
+        )
 
     @property
     def setting(self) -> tuple[str, str, str, str]:
@@ -116,3 +108,86 @@ class Scenario:
     def column(self) -> str:
         """The defense, and whether the attacker knows it."""
         return self.defense if self.attacker == "plain" else f"{self.defense}, {self.attacker} attacker"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A curious server attacks what participants share.
+
+    - `model` and `stage` describe the attacked network in words ("convnet-16", "untrained").
+    - `attack`, `defense` and `client` are objects, published ones or your own.
+    - `attacker`: a plain one ignores the defense, an adaptive one knows it.
+    - `batch` images are behind each share, `users` participants behind each sum.
+    - `ordered`: the attacker knows in which order local steps took the images.
+    - `together`: several attacks share one batched loop.
+
+        Scenario("fashion-mnist-tenth", "convnet-16", "untrained", attacks.fast(), defenses.Prune(0.9))
+    """
+
+    dataset: str
+    model: str
+    stage: str
+    attack: Attack
+    defense: Defense = _NO_DEFENSE
+    attacker: Attacker = "plain"
+    seed: int = 0
+    batch: int = 1
+    client: Client = share
+    users: int = 1
+    ordered: bool = True
+    batch_norm: BatchNormMode = "eval"
+    together: bool = False
+
+    def __post_init__(self) -> None:
+        if self.together and self.attacker != "plain":
+            raise GradveilError(f"attacks share a loop when they are plain, got a {self.attacker} attacker")
+        if self.attacker == "simulate" and not self.attack.can_simulate:
+            raise GradveilError(f"{self.attack.name} cannot simulate a defense: use attacker adaptive")
+        if self.batch < 1 or self.users < 1 or self.batch % self.users:
+            raise GradveilError(f"{self.batch} images cannot be split evenly among {self.users} users")
+        if self.attacker == "draw" and self.batch > 1 and not self.order_known:
+            raise GradveilError(
+                "an attacker who knows the draws of a batch needs its labels in order: use labels known"
+            )
+
+    @cached_property
+    def key(self) -> ScenarioKey:
+        """The texts under which its records are filed."""
+        name, settings = attack_settings(self.attack)
+        plain = ScenarioKey(
+            self.dataset,
+            self.model,
+            self.stage,
+            str(self.defense),
+            name,
+            None,
+            self.seed,
+            batch=self.batch,
+            client=format_client(self.client),
+            users=self.users,
+            ordered=self.ordered,
+            batch_norm=self.batch_norm,
+            attacker=self.attacker,
+            together=self.together,
+        )
+        return replace(plain, **settings)  # type: ignore[arg-type]
+
+    @property
+    def shared_by(self) -> Client:
+        """What the participants do."""
+        return self._sum(self.client)
+
+    @property
+    def imagined_client(self) -> Client:
+        """What the attacker believes they do."""
+        if isinstance(self.client, FedAvg) and not self.order_known:
+            return self._sum(self.client.without_order())
+        return self._sum(self.client)
+
+    @property
+    def order_known(self) -> bool:
+        """Whether the attacker can tell which guess belongs to which place: labels that are read off come sorted."""
+        return self.ordered and self.attack.labels == "known"
+
+    def _sum(self, client: Client) -> Client:
+        return Aggregate(self.users, client) if self.users > 1 else client

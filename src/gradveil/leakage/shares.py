@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.attacks import Evidence
-from gradveil.defenses import Defense
+from gradveil.defenses import Defense, as_attacked
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario
 from gradveil.models.stochastic import drawing, normal
@@ -46,17 +46,17 @@ class Share:
     def of(
         cls,
         scenario: Scenario,
-        defense: Defense,
         network: nn.Module,
         images: ImageSet,
         unit: Unit,
         public: ImageSet | None,
     ) -> "Share":
-        originals = images.take(unit)
+        """What the participants of a scenario share of the images `unit`."""
+        originals, defense = images.take(unit), scenario.defense
         transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(unit))
         with drawing(network, normal(generator(scenario.seed, "draws", *unit))):
-            shared = defense.as_attacked().shared(
-                scenario.make_client(),
+            shared = as_attacked(defense).share(
+                scenario.shared_by,
                 network,
                 Batch(to_unit(transformed), originals.labels),
                 seed=derive_seed(scenario.seed, "defense", *unit),
@@ -67,15 +67,15 @@ class Share:
             shared,
             images.image_shape,
             images=len(unit),
-            labels=labels if scenario.make_attack().labels == "known" else None,
-            client=scenario.imagined_client(),
+            labels=labels if scenario.attack.labels == "known" else None,
+            client=scenario.imagined_client,
             public=public,
         )
         seed = derive_seed(scenario.seed, "attack", *unit)
         return cls(unit, originals, transformed, evidence, seed, draw_seed=scenario.seed)
 
-    def known(self, scenario: Scenario, defense: Defense) -> Defense | None:
+    def known_defense(self, scenario: Scenario) -> Defense | None:
         """The defense as far as the attacker knows it."""
         if scenario.attacker == "plain":
             return None
-        return defense.against(scenario.attacker, seed=self.draw_seed, indices=torch.tensor(self.unit))
+        return scenario.defense.known_by(scenario.attacker, seed=self.draw_seed, indices=torch.tensor(self.unit))

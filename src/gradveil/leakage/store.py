@@ -12,7 +12,7 @@ from gradveil.errors import GradveilError
 from gradveil.io.files import write_text, writing
 from gradveil.io.tensors import content_hash
 from gradveil.leakage.records import LARGEST_RECORD, Record
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.types import ImageSet
 from gradveil.version import __version__
 
@@ -26,7 +26,7 @@ class Store:
     images: ImageSet
     public: ImageSet | None = None
 
-    def get(self, scenario: Scenario, unit: tuple[int, ...], index: int) -> Record | None:
+    def get(self, scenario: ScenarioKey, unit: tuple[int, ...], index: int) -> Record | None:
         """The record, or None if it was never made or its file is damaged."""
         try:
             return read_record(self._path(scenario, unit, index))
@@ -41,7 +41,7 @@ class Store:
                 temporary.write_bytes(animation)
         write_text(path, record.to_json())
 
-    def _path(self, scenario: Scenario, unit: tuple[int, ...], index: int) -> Path:
+    def _path(self, scenario: ScenarioKey, unit: tuple[int, ...], index: int) -> Path:
         digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), unit, index], sort_keys=True).encode())
         digest.update(self._known)
         digest.update(content_hash([self.images.images[list(unit)], self.images.labels[list(unit)]]))

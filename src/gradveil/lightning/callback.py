@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gradveil.defenses import Defense
-from gradveil.defenses.parts import acts, private_part
+from gradveil.defenses.parts import acts, needs_poisson, private_part
 from gradveil.errors import GradveilError
 from gradveil.lightning.computed import Computed, computing
 from gradveil.lightning.halves import MARK, check_data, images_half, usable
@@ -51,7 +51,7 @@ class DefenseCallback(L.Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         half = images_half(trainer)
-        if self.defense.poisson and trainer.fit_loop.restarted_mid_epoch:
+        if needs_poisson(self.defense) and trainer.fit_loop.restarted_mid_epoch:
             raise GradveilError(
                 "dp-sgd cannot go on in the middle of an epoch, whose batches would be drawn again: "
                 "a checkpoint from the end of one would do"
@@ -136,7 +136,7 @@ class DefenseCallback(L.Callback):
             raise GradveilError(f"{self.defense} computes the gradient of one process: devices=1 would do")
         if not module.automatic_optimization:
             raise GradveilError(f"{self.defense} computes the gradient, which needs Lightning's automatic optimization")
-        if not self.defense.poisson:
+        if not needs_poisson(self.defense):
             return
         if trainer.accumulate_grad_batches != 1:
             raise GradveilError(

@@ -9,7 +9,7 @@ import lightning as L
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
 from gradveil.defenses import Augment, Defense, Random
-from gradveil.defenses.parts import acts, parts
+from gradveil.defenses.parts import acts, needs_poisson, parts
 from gradveil.errors import GradveilError
 from gradveil.lightning.callback import DefenseCallback
 from gradveil.lightning.halves import MARK, ImagesHalf, check_callbacks, on_images, usable
@@ -94,7 +94,7 @@ class _Guard(L.Callback):
 
     def defended(self, loaders: object) -> object:
         """The same loader, or list or dict of loaders, with defended datasets."""
-        if self.half.defense.poisson and type(loaders) is not DataLoader:
+        if needs_poisson(self.half.defense) and type(loaders) is not DataLoader:
             raise GradveilError(f"dp-sgd draws from one DataLoader, train_dataloader gave a {type(loaders).__name__}")
         if isinstance(loaders, (list, tuple)):
             return [self.defended(one) for one in loaders]
@@ -116,7 +116,7 @@ class _Guard(L.Callback):
             )
         kept = {name: getattr(loader, name) for name in _KEPT}
         dataset = self._dataset(loader.dataset)
-        if self.half.defense.poisson:
+        if needs_poisson(self.half.defense):
             return DataLoader(dataset, batch_sampler=self._drawn(loader), **kept)
         # Made anew inside the hook and not changed in place: Lightning remembers how loaders were made, to make them again.
         if loader.batch_size is None:

@@ -6,7 +6,7 @@ import lightning as L
 
 from gradveil.client import gradient
 from gradveil.defenses import Defense, DpSgd, Soteria, parse_defense
-from gradveil.defenses.parts import Hook, acts, parts
+from gradveil.defenses.parts import Hook, acts, needs_poisson, parts
 from gradveil.errors import GradveilError
 from gradveil.training.batches import PoissonBatches
 
@@ -37,7 +37,7 @@ def usable(defense: Defense | str) -> Defense:
 
 def on_images(defense: Defense) -> list[str]:
     """The parts that are a matter of the data module: those that change images, or draw them."""
-    return [str(part) for part in parts(defense) if acts(part, "images") or part.poisson]
+    return [str(part) for part in parts(defense) if acts(part, "images") or needs_poisson(part)]
 
 
 def on_the_rest(defense: Defense) -> list[str]:

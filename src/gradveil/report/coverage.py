@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from gradveil.audit.plan import AuditPlan
-from gradveil.leakage.scenario import Scenario, defense_title
+from gradveil.leakage.scenario import ScenarioKey, defense_title
 from gradveil.report.run import RunFolder
 
 MOST_LINES = 30
@@ -32,10 +32,12 @@ def shorten(lines: Sequence[str], what: str) -> list[str]:
 
 
 def _unattacked(run: RunFolder) -> list[str]:
-    there: dict[Scenario, set[int]] = {}
+    there: dict[ScenarioKey, set[int]] = {}
     for record in run.records:
         there.setdefault(record.scenario, set()).add(record.index)
-    lacking = _lacking(run, there, lambda plan: dict.fromkeys(map(plan.scenario, plan.cells), plan.images))
+    lacking = _lacking(
+        run, there, lambda plan: dict.fromkeys((plan.scenario(cell).key for cell in plan.cells), plan.images)
+    )
     return [
         f"{of.attack_in_words}, {of.attacker} attacker, {defense_title(of.defense)}, {of.stage}: {found} of {images} images"
         for of, found, images in lacking

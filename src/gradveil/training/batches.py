@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from gradveil.defenses import Defense, NoDefense
+from gradveil.defenses import Defense, NoDefense, needs_poisson
 from gradveil.randomness import derive_seed, generator, hashed_uniform
 from gradveil.types import ImageSet, to_channels_last, to_unit
 
@@ -28,7 +28,7 @@ def training_loader(
 ) -> DataLoader[tuple[Tensor, Tensor]]:
     """Shuffled, cropped, flipped and defended batches; Lightning tells the sampler the epoch."""
     defense = defense or NoDefense()
-    kind = PoissonBatches if defense.poisson else ShuffledBatches
+    kind = PoissonBatches if needs_poisson(defense) else ShuffledBatches
     return DataLoader(
         AugmentedImages(images, seed, defense),
         sampler=kind(len(images), batch_size, seed),

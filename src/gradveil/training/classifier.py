@@ -67,7 +67,7 @@ class Classifier(L.LightningModule):
         seed = derive_seed(self.seed, "step", self.global_step)
         if self.computed_otherwise:
             with self._draws("step", self.global_step):
-                shared = self.defense.shared(gradient, self.network, self.batch, seed=seed)
+                shared = self.defense.share(gradient, self.network, self.batch, seed=seed)
         else:
             loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
             if not self.changed:

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
-from gradveil.defenses import Defense, NoDefense
+from gradveil.defenses import Defense, NoDefense, with_expected_batch
 from gradveil.errors import GradveilError
 from gradveil.io.files import claim, write_csv
 from gradveil.models import untrained
@@ -67,7 +67,7 @@ def train(
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
     network = defense.network(untrained(model, dataset, seed=seed), seed=seed)
     classes = len(dataset.train.classes)
-    sampled = defense.with_expected_batch(min(recipe.batch_size, len(dataset.train)))
+    sampled = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
     _claim(folder, dataset, model, recipe, defense, seed)
     card = ModelCard(

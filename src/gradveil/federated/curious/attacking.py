@@ -10,18 +10,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.attacks import Evidence
 from gradveil.attacks.evidence import MOST_IMAGES
-from gradveil.client import FedAvg, batch_norm_mode
+from gradveil.client import batch_norm_mode
+from gradveil.defenses import Defense, as_attacked, needs_poisson
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.participant import Participant, image_seed, network_of, participants_of
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.recordings import Recording
-from gradveil.leakage.measuring import check_attacker, reconstruct
+from gradveil.leakage.measuring import reconstruct
 from gradveil.leakage.records import Record
-from gradveil.leakage.scenario import FEDSGD, Scenario
+from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import Share
 from gradveil.leakage.store import Store
-from gradveil.naming import format_setting
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import derive_seed
 from gradveil.types import Dataset, Gradients
@@ -53,13 +53,11 @@ def attack_recording(
             f"round {recording.round}: a sum is attacked when everybody in it has as many images, "
             f"got {', '.join(str(len(work.indices)) for work in works)}"
         )
-    scenario = _scenario(recording, how, network, len(unit))
-    check_attacker(scenario)
+    scenario = _scenario(recording, how, network, everybody[recording.participants[0]].defense, len(unit))
     store = Store(folder, network, dataset.train, dataset.test)
-    found = [store.get(scenario, unit, index) for index in unit]
-    made = scenario.make_attack()
+    found = [store.get(scenario.key, unit, index) for index in unit]
     if all(record is not None for record in found):
-        advance(made.iterations * made.restarts)
+        advance(scenario.attack.steps)
         return [record for record in found if record is not None]
     private = works[0].private
     originals = replace(
@@ -74,8 +72,8 @@ def attack_recording(
             _seen(recording, [everybody[one] for one in recording.participants], network),
             dataset.train.image_shape,
             images=len(unit),
-            labels=labels if made.labels == "known" else None,
-            client=scenario.imagined_client(),
+            labels=labels if scenario.attack.labels == "known" else None,
+            client=scenario.imagined_client,
             public=dataset.test,
         )
         share = Share(
@@ -86,7 +84,7 @@ def attack_recording(
             seed=derive_seed(scenario.seed, "attack", recording.round, *recording.participants),
             draw_seed=image_seed(plan, recording.round),
         )
-        results = reconstruct(scenario, everybody[recording.participants[0]].defense, [share], advance)
+        results = reconstruct(scenario, [share], advance)
     for result in results:
         store.put(result.record, result.animation)
     return [result.record for result in results]
@@ -94,17 +92,16 @@ def attack_recording(
 
 def check_curious(plan: FederatedPlan, curiosity: Curiosity, how: Scenario, dataset: Dataset) -> None:
     """Refuse what could not be attacked in the end, before anything is trained for it."""
-    how.make_attack()
     largest = max(curiosity.sums)
     sizes = {one.batch for one in participants_of(plan, dataset.train)}
     if max(sizes) * largest > MOST_IMAGES:
         raise GradveilError(
-            f"the mean of {largest} updates of {max(sizes)} images each cannot be attacked, at most {MOST_IMAGES} images can: "
-            "a smaller --batch or smaller --sums would do"
+            f"expected at most {MOST_IMAGES} images behind a sum, got {largest} updates of {max(sizes)} images each: "
+            "use a smaller --batch or smaller --sums"
         )
-    if largest > 1 and (len(sizes) > 1 or plan.make_defense().poisson):
+    if largest > 1 and (len(sizes) > 1 or needs_poisson(plan.make_defense())):
         raise GradveilError(
-            "a sum is attacked when all in it have as many images: --sums 1 would do, or a --batch that all have and no dp-sgd"
+            "a sum is attacked when all in it have as many images: use --sums 1, or a --batch that all have and no dp-sgd"
         )
     _check_knowledge(how, largest)
 
@@ -119,33 +116,26 @@ def _check_knowledge(how: Scenario, participants: int) -> None:
 def _seen(recording: Recording, behind: Sequence[Participant], network: nn.Module) -> Gradients:
     """What was recorded, or what the public code of the papers attacks where a defense acts in training only."""
     defense = recording.plan.make_defense()
-    if defense.as_attacked() == defense:
+    if as_attacked(defense) == defense:
         return recording.update
     clean = [one.attacked(network, recording.round) for one in behind]
     return {name: torch.stack([one[name] for one in clean]).mean(0) for name in clean[0]}
 
 
-def _scenario(recording: Recording, how: Scenario, network: nn.Module, images: int) -> Scenario:
+def _scenario(recording: Recording, how: Scenario, network: nn.Module, defense: Defense, images: int) -> Scenario:
     plan = recording.plan
-    client = plan.client_in(recording.round)
     normalised = any(isinstance(module, _BatchNorm) for module in network.modules())
     return replace(
         how,
         dataset=plan.dataset,
         model=plan.model,
         stage=stage_of(recording.round),
-        defense=plan.defense,
+        defense=defense,
         batch=images,
         users=len(recording.participants),
-        client=client_text(client) if isinstance(client, FedAvg) else FEDSGD,
+        client=plan.client_in(recording.round),
         batch_norm="train" if normalised else "eval",
     )
-
-
-def client_text(client: FedAvg) -> str:
-    """As `client_named` reads it."""
-    settings = f"lr={format_setting(client.lr)},batch={client.batch},epochs={client.epochs}"
-    return f"fedavg:{settings}" + ("" if client.order is None else f",order={client.order}")
 
 
 def stage_of(number: int) -> str:

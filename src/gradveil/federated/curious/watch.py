@@ -21,7 +21,7 @@ from gradveil.federated.recordings import Recording, read_recording, recordings_
 from gradveil.io.files import write_json
 from gradveil.io.typed_json import from_json
 from gradveil.leakage.records import Record
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import Scenario, ScenarioKey
 from gradveil.parallel import one_thread
 from gradveil.progress import Advance, ignore
 from gradveil.types import Dataset
@@ -36,7 +36,7 @@ SECONDS_BETWEEN_LOOKS = 0.5
 
 def write_attack_settings(folder: Path, how: Scenario) -> None:
     """Say in the run folder how its recordings are attacked."""
-    write_json(folder / ATTACK_SETTINGS, asdict(how))
+    write_json(folder / ATTACK_SETTINGS, asdict(how.key))
 
 
 def read_attack_settings(folder: Path) -> Scenario | None:
@@ -47,7 +47,7 @@ def read_attack_settings(folder: Path) -> Scenario | None:
     try:
         if path.stat().st_size > LARGEST_SETTINGS:
             raise ValueError("too large")
-        return from_json(Scenario, path.read_text(encoding="utf-8"), largest=LARGEST_SETTINGS)
+        return from_json(ScenarioKey, path.read_text(encoding="utf-8"), largest=LARGEST_SETTINGS).parse()
     except (ValueError, GradveilError) as error:
         raise GradveilError(f"{path}: not the settings of an attack ({error})") from error
 

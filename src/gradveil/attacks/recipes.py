@@ -1,0 +1,186 @@
+"""Published attacks as recipes of parts, and attacks by name."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from gradveil.attacks.analytic import ClosedForm
+from gradveil.attacks.attack import Attack, LabelKnowledge
+from gradveil.attacks.inversion import Inversion
+from gradveil.attacks.objectives import cosine_distance, l1_distance, l2_distance
+from gradveil.attacks.optimizers import LBFGS, SGD, Adam
+from gradveil.attacks.priors import BatchNormStatistics, GroupConsistency, LabelTerm, SquaredNorm, TotalVariation
+from gradveil.errors import GradveilError
+from gradveil.naming import digest_of, format_settings, lookup
+
+
+def adam_cosine(*, iterations: int = 4800) -> Inversion:
+    """Cosine, signed Adam, pixel box, total variation (Geiping et al., 2020, as run by Gao et al., 2021)."""
+    return Inversion(cosine_distance, Adam(0.1), (TotalVariation(1e-4),), iterations=iterations, name="adam+cosine")
+
+
+def adam_l2(*, iterations: int = 4800) -> Inversion:
+    """As adam+cosine with the squared distance (Gao et al., 2021)."""
+    return replace(adam_cosine(iterations=iterations), objective=l2_distance, name="adam+l2")
+
+
+def adam_l1(*, iterations: int = 4800) -> Inversion:
+    """As adam+cosine with the absolute distance (Gao et al., 2021)."""
+    return replace(adam_cosine(iterations=iterations), objective=l1_distance, name="adam+l1")
+
+
+def sgd_cosine(*, iterations: int = 4800) -> Inversion:
+    """As adam+cosine with momentum instead of Adam (Gao et al., 2021)."""
+    return replace(adam_cosine(iterations=iterations), optimizer=SGD(0.01), name="sgd+cosine")
+
+
+def lbfgs_cosine(*, iterations: int = 300) -> Inversion:
+    """Cosine, LBFGS on the gradient's sign, 16 restarts (Gao et al., 2021)."""
+    return replace(
+        adam_cosine(), optimizer=LBFGS(1e-4, signed=True), iterations=iterations, restarts=16, name="lbfgs+cosine"
+    )
+
+
+def lbfgs_l2(*, iterations: int = 50) -> Inversion:
+    """Squared distance and LBFGS with a small rate, no pixel box (Gao et al., 2021)."""
+    return Inversion(
+        l2_distance,
+        LBFGS(1e-4),
+        (TotalVariation(1e-3),),
+        iterations=iterations,
+        restarts=2,
+        boxed=False,
+        name="lbfgs+l2",
+    )
+
+
+def inverting_gradients(*, iterations: int = 24000) -> Inversion:
+    """Cosine, signed Adam, strong total variation, 16 restarts (Geiping et al., 2020)."""
+    return Inversion(
+        cosine_distance,
+        Adam(0.1),
+        (TotalVariation(1e-1),),
+        iterations=iterations,
+        restarts=16,
+        name="inverting-gradients",
+    )
+
+
+def dlg(*, iterations: int = 300) -> Inversion:
+    """Squared distance with LBFGS, the label searched for as well (Zhu et al., 2019); up to 9 more tries where one gets stuck."""
+    return replace(idlg(iterations=iterations), labels="joint", restarts=10, name="dlg")
+
+
+def idlg(*, iterations: int = 300) -> Inversion:
+    """As dlg with the label read off the gradient (Zhao et al., 2020); up to 4 more tries where one gets stuck."""
+    return Inversion(
+        l2_distance,
+        LBFGS(1.0),
+        iterations=iterations,
+        restarts=5,
+        boxed=False,
+        labels="read",
+        good_enough=1e-8,
+        patience=15,
+        name="idlg",
+    )
+
+
+def cpl(*, iterations: int = 300) -> Inversion:
+    """As idlg with the label known, a term for the predicted label, and a pattern to begin with (Wei et al., 2020)."""
+    return replace(idlg(iterations=iterations), priors=(LabelTerm(1e-3),), start="pattern", labels="known", name="cpl")
+
+
+def grad_inversion(*, iterations: int = 20000) -> Inversion:
+    """Squared distance, batch norm statistics, and eight runs that agree; labels read off (Yin et al., 2021)."""
+    priors = (TotalVariation(1e-4), SquaredNorm(1e-6), BatchNormStatistics(0.1), GroupConsistency(0.01))
+    return Inversion(
+        l2_distance,
+        Adam(0.1, signed=False, schedule="cosine"),
+        priors,
+        iterations=iterations,
+        restarts=8,
+        labels="read",
+        name="grad-inversion",
+    )
+
+
+def fast(*, iterations: int = 1000) -> Inversion:
+    """adam+cosine without waiting for small rates: the mean of the guesses at the large one, a fraction of the iterations."""
+    return replace(
+        adam_cosine(), optimizer=Adam(0.1, schedule="constant"), iterations=iterations, averaging=0.3, name="fast"
+    )
+
+
+# Name -> recipe, with everything as published.
+ATTACKS: dict[str, Callable[[], Attack]] = {
+    "adam+cosine": adam_cosine,
+    "adam+l2": adam_l2,
+    "adam+l1": adam_l1,
+    "sgd+cosine": sgd_cosine,
+    "lbfgs+cosine": lbfgs_cosine,
+    "lbfgs+l2": lbfgs_l2,
+    "inverting-gradients": inverting_gradients,
+    "dlg": dlg,
+    "idlg": idlg,
+    "cpl": cpl,
+    "grad-inversion": grad_inversion,
+    "fast": fast,
+    "analytic": ClosedForm,
+}
+
+# What may be given beside a name; `tv` is the weight of the total variation.
+_SETTINGS = ("iterations", "restarts", "start", "labels", "compiled")
+
+
+def parse_attack(
+    name: str,
+    *,
+    iterations: int | None = None,
+    restarts: int | None = None,
+    tv: float | None = None,
+    start: str | None = None,
+    labels: LabelKnowledge | None = None,
+    compiled: bool = False,
+) -> Attack:
+    """The attack called `name`, as published except for what is given here.
+
+    parse_attack("fast", iterations=200, tv=1e-3)
+    """
+    attack = lookup(ATTACKS, name, "attack")()
+    wanted: dict[str, object] = {"iterations": iterations, "restarts": restarts, "start": start, "labels": labels}
+    changes = {field: value for field, value in wanted.items() if value is not None}
+    if not isinstance(attack, Inversion):
+        refused = [name for name in (*changes, *(["tv"] if tv is not None else [])) if name != "labels"]
+        if refused:
+            raise GradveilError(f"{name} is a closed form and has no {refused[0]}")
+        return ClosedForm(labels=labels or attack.labels)
+    if tv is not None:
+        if not 0 <= tv < math.inf:
+            raise GradveilError(f"the weight of total variation must be a number from 0 on, got {tv:g}")
+        others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
+        changes["priors"] = (*others, TotalVariation(tv)) if tv > 0 else others
+    return replace(attack, compiled=compiled, **changes)  # type: ignore[arg-type]
+
+
+def attack_settings(attack: Attack) -> tuple[str, dict[str, object]]:
+    """The name and settings that `parse_attack` turns into `attack`: its key in records.
+
+    An attack that no name and settings give is called by its own name and, where it has settings, a digest of them.
+    """
+    if attack.name in ATTACKS:
+        published = ATTACKS[attack.name]()
+        changed = {name: getattr(attack, name, None) for name in _SETTINGS}
+        changed = {name: value for name, value in changed.items() if value != getattr(published, name, None)}
+        if (weight := _variation_weight(attack)) != _variation_weight(published):
+            changed["tv"] = weight
+        if parse_attack(attack.name, **changed) == attack:  # type: ignore[arg-type]
+            return attack.name, changed
+        return f"{attack.name}~{digest_of(attack)}", {}
+    name = attack.name or type(attack).__name__
+    return format_settings(attack, name), {}
+
+
+def _variation_weight(attack: Attack) -> float:
+    priors = getattr(attack, "priors", ())
+    return next((prior.weight for prior in priors if isinstance(prior, TotalVariation)), 0.0)
