@@ -117,7 +117,7 @@ def attack(
     ).parse()
     check(scenario, loaded.test, chosen)
     network = open_network(model, weights, loaded, seed, stage=stage, defense=scenario.defense)
-    scenario = replace(scenario, model=network.name, stage=network.stage)
+    scenario = replace(scenario, model=network.name, stage=str(network.stage))
     records = measure(
         scenario, network.module, loaded.test, chosen, out, public=loaded.train, workers=workers, progress=bar
     )

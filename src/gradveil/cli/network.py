@@ -1,15 +1,13 @@
 """The network a command works on: from a weights file, or untrained by name."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from gradveil.defenses import Defense
+    from gradveil.training.networks import Network
     from gradveil.types import Dataset
 
 ModelOption = Annotated[
@@ -22,15 +20,6 @@ WeightsOption = Annotated[
 DEFAULT_MODEL = "convnet-16"
 
 
-@dataclass(frozen=True)
-class Network:
-    """A model with the words that describe it in records."""
-
-    module: "nn.Module"
-    name: str
-    stage: str
-
-
 def open_network(
     model: str | None,
     weights: Path | None,
@@ -39,53 +28,25 @@ def open_network(
     *,
     stage: int | None = None,
     defense: "Defense | None" = None,
-) -> Network:
-    """The model in `weights`, else a fresh one called `model`; either must fit the dataset.
-
-    With `stage` the fresh one takes so many training steps first, with the defense on. What a defense adds to a network is
-    added once: weights that were trained with it have it already.
-    """
-    from gradveil.defenses import Defense, NoDefense
+) -> "Network":
+    """The model in `weights`, else a fresh one called `model`, after `stage` training steps with the defense on."""
+    from gradveil.defenses import NoDefense
     from gradveil.errors import GradveilError
-    from gradveil.models import build, untrained
-    from gradveil.models.weights import fits
-    from gradveil.parallel import one_thread
-    from gradveil.training.early import train_steps
-    from gradveil.training.networks import load_model
+    from gradveil.training.networks import NetworkSource
+    from gradveil.training.stage import Stage
 
-    if weights is None:
-        name = model or DEFAULT_MODEL
-        fresh = (defense or Defense()).network(untrained(name, dataset, seed=seed), seed=seed)
-        if not stage:
-            return Network(fresh, name, "untrained")
-        with one_thread():
-            train_steps(fresh, dataset, stage, defense=defense or Defense(), seed=seed)
-        return Network(fresh, name, f"after {stage} training steps")
-    if stage is not None:
-        raise GradveilError("--stage trains a fresh model and --weights brings a trained one: one of them would do")
-    module, card = load_model(weights, model=model)
-    expected = (dataset.train.image_shape, len(dataset.train.classes))
-    if (card.image_shape, len(card.classes)) != expected:
-        raise GradveilError(
-            f"{weights} is for images {card.image_shape} in {len(card.classes)} classes, "
-            f"{dataset.name} has {expected[0]} in {expected[1]}"
-        )
-    stage_in_words = f"trained for {card.epochs:g} epochs"
-    if card.defense != str(NoDefense()):
-        stage_in_words += f" with {card.defense}"
-    bare = build(card.model, card.image_shape, len(card.classes))
-    if fits(module, bare):
-        defended = module if defense is None else defense.network(module, seed=seed)
-        added = "" if defended is module else ", what the defense adds untrained"
-        return Network(defended, card.model, stage_in_words + added)
-    # The defense was there in training already.
-    wanted = bare if defense is None else defense.network(bare, seed=seed)
-    if wanted is bare:
-        return Network(module, card.model, stage_in_words)
-    if not fits(module, wanted):
-        raise GradveilError(
-            f"{weights} was trained with {card.defense}, and {defense} changes the network otherwise: "
-            f"--defense {card.defense!r} would do"
-        )
-    wanted.load_state_dict(module.state_dict())
-    return Network(wanted, card.model, stage_in_words)
+    if weights is not None and stage is not None:
+        raise GradveilError("--stage trains a fresh model and --weights brings a trained one: use one of them")
+    source = NetworkSource(dataset, model_of(model, weights), weights, seed)
+    return source.at(Stage("steps", stage or 0) if weights is None else Stage("weights"), defense or NoDefense())
+
+
+def model_of(model: str | None, weights: Path | None) -> str:
+    """The model that was named, else the one that the weights name, else the default."""
+    from gradveil.models.weights import find_card
+
+    if model is not None:
+        return model
+    card = None if weights is None else find_card(weights)
+    # Code that a file names is run only where the user names it too.
+    return DEFAULT_MODEL if card is None or ":" in card.model else card.model

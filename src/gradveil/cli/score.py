@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.network import ModelOption, Network, WeightsOption, open_network
+from gradveil.cli.network import ModelOption, WeightsOption, open_network
 from gradveil.cli.output import JsonOption, SeedOption, emit, say
 
 if TYPE_CHECKING:
     from gradveil.scores import Scorer
+    from gradveil.training.networks import Network
     from gradveil.transforms import Policy
 
 ImagesOption = Annotated[int, typer.Option("--images", help="How many test images S_pri is averaged over.", min=1)]
@@ -66,11 +67,11 @@ def make_scorer(
     return scorer, network
 
 
-def setting(network: Network, dataset: str, definition: str, score: str, seed: int) -> dict[str, object]:
+def setting(network: "Network", dataset: str, definition: str, score: str, seed: int) -> dict[str, object]:
     """What a score depends on, for JSON."""
     return {
         "model": network.name,
-        "stage": network.stage,
+        "stage": str(network.stage),
         "dataset": dataset,
         "definition": definition,
         "score": score,

@@ -71,6 +71,7 @@ def parse_defense(text: str, *, files: bool = True) -> Defense:
     policy file, or several of these in the order in which they act: `3-1-7 | prune:0.7`. Before any one of them `train-only:`
     leaves the attacked gradient undefended: `3-1-7 | train-only:prune:0.7`. Text that somebody else wrote opens no `files`.
     """
+    text = text.replace("\n", " ")
     if "|" in text:
         parts = [part.strip() for part in text.split("|")]
         if not all(parts):

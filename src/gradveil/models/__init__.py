@@ -3,6 +3,7 @@
 Every model takes floats in [0, 1] of shape (B, C, H, W) and returns logits (B, classes); normalisation is its first layer.
 """
 
+import copy
 import importlib
 import re
 import sys
@@ -24,6 +25,8 @@ from gradveil.randomness import derive_seed
 from gradveil.types import Dataset
 
 ImageShape = tuple[int, int, int]
+# A model by name, or a module of somebody's own.
+Model = str | nn.Module
 # (image_shape, classes, width=...) -> logits network; `width` is whatever number the name ends in.
 Architecture = Callable[..., nn.Module]
 
@@ -63,7 +66,7 @@ class Normalize(nn.Module):
 
 
 def build(
-    name: str,
+    name: Model,
     image_shape: ImageShape,
     classes: int,
     *,
@@ -74,8 +77,12 @@ def build(
     """An untrained model called `name`, e.g. `resnet20-4`, `convnet-16` or your own `package.module:function`.
 
     Your own function is called as `function(image_shape, classes)` and returns a module that takes images in [0, 1].
-    The same seed gives the same weights.
+    The same seed gives the same weights. A module in place of a name is copied as it is.
+
+        model = build("convnet-16", (1, 28, 28), classes=10).eval()
     """
+    if isinstance(name, nn.Module):
+        return copy.deepcopy(name)
     if ":" in name:
         architecture: Callable[[ImageShape, int], nn.Module] = _own_architecture(name)
     else:
@@ -97,7 +104,12 @@ def build(
     return nn.Sequential(OrderedDict(normalize=normalize, net=network))
 
 
-def untrained(name: str, dataset: Dataset, *, seed: int = 0, classes: int | None = None) -> nn.Module:
+def model_name(model: Model) -> str:
+    """What a model is called in records: its name, or the class of a module."""
+    return model if isinstance(model, str) else type(model).__name__
+
+
+def untrained(name: Model, dataset: Dataset, *, seed: int = 0, classes: int | None = None) -> nn.Module:
     """A fresh model for the dataset, normalised with the statistics of its training images; `classes` if other than its own."""
     mean, std = channel_statistics(dataset.train.images)
     outputs = len(dataset.train.classes) if classes is None else classes

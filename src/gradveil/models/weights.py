@@ -9,6 +9,8 @@ from torch import nn
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import opening, read_facts, write_tensors
 from gradveil.io.typed_json import from_fields
+from gradveil.types import Dataset
+from gradveil.version import __version__
 
 FORMAT = "gradveil-weights-2"
 WANTED = "weights file; gradveil train makes one"
@@ -28,6 +30,16 @@ class ModelCard:
     defense: str
     gradveil: str
 
+    @classmethod
+    def of(
+        cls, model: str, dataset: Dataset, *, defense: str, seed: int, epochs: float = 0, accuracy: float | None = None
+    ) -> "ModelCard":
+        """The card of `model` as this version of gradveil trains it on `dataset`, with the images' shape and classes."""
+        train = dataset.train
+        return cls(
+            model, train.image_shape, train.classes, dataset.name, seed, epochs, accuracy, defense, gradveil=__version__
+        )
+
 
 def save_weights(path: Path, model: nn.Module, card: ModelCard) -> None:
     """Write the model's parameters and buffers with its card; the file appears whole or not at all."""
@@ -44,6 +56,13 @@ def read_card(path: Path) -> ModelCard:
     except ValueError as error:
         raise GradveilError(f"{path}: its model card is damaged ({error})") from error
     return card
+
+
+def find_card(path: Path) -> ModelCard | None:
+    """The card of a weights file, or None of a plain safetensors file."""
+    with opening(path, WANTED) as file:
+        named = FORMAT in (file.metadata() or {})
+    return read_card(path) if named else None
 
 
 def fits(network: nn.Module, other: nn.Module) -> bool:

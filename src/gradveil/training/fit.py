@@ -17,7 +17,7 @@ from torch import nn
 from gradveil.defenses import Defense, NoDefense, with_expected_batch
 from gradveil.errors import GradveilError
 from gradveil.io.files import claim, write_csv
-from gradveil.models import untrained
+from gradveil.models import Model, model_name, untrained
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
 from gradveil.training.batches import plain_loader, training_loader
@@ -48,7 +48,7 @@ class Trained:
 
 def train(
     dataset: Dataset,
-    model: str,
+    model: Model,
     folder: Path,
     *,
     recipe: Recipe | None = None,
@@ -69,9 +69,9 @@ def train(
     classes = len(dataset.train.classes)
     sampled = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
-    _claim(folder, dataset, model, recipe, defense, seed)
+    _claim(folder, dataset, model_name(model), recipe, defense, seed)
     card = ModelCard(
-        model=model,
+        model=model_name(model),
         image_shape=dataset.train.image_shape,
         classes=dataset.train.classes,
         dataset=dataset.name,
@@ -81,7 +81,7 @@ def train(
         defense=str(defense),
         gradveil=__version__,
     )
-    with _quiet(), progress(f"training {model}", recipe.epochs * len(batches), "steps") as advance:
+    with _quiet(), progress(f"training {model_name(model)}", recipe.epochs * len(batches), "steps") as advance:
         keeper = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(
             devices=1,

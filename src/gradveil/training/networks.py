@@ -1,27 +1,157 @@
-"""Networks at a stage of their training."""
+"""Networks at a stage of their training: the one way from a model, or weights, to what is attacked."""
 
+import hashlib
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import nn
 
-from gradveil.defenses import Defense, parse_defense
+from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.errors import GradveilError
-from gradveil.models import build
-from gradveil.models.weights import ModelCard, load_state, read_card
+from gradveil.io.tensors import content_hash
+from gradveil.models import Model, build, model_name, untrained
+from gradveil.models.weights import ModelCard, find_card, fits, load_state, read_card, save_weights
+from gradveil.naming import slug
+from gradveil.parallel import one_thread
+from gradveil.progress import Progress, silent
+from gradveil.training.early import train_steps
+from gradveil.training.recipe import Recipe
+from gradveil.training.stage import Stage
+from gradveil.types import Dataset
+from gradveil.version import __version__
+
+if TYPE_CHECKING:
+    from gradveil.training.fit import Trained
+
+_NO_DEFENSE = NoDefense()
 
 
-def load_model(path: Path, *, model: str | None = None) -> tuple[nn.Module, ModelCard]:
+@dataclass(frozen=True)
+class Network:
+    """A network, the name of its model, and how far it was trained."""
+
+    module: nn.Module
+    name: str
+    stage: Stage
+
+
+@dataclass(frozen=True)
+class NetworkSource:
+    """Where networks come from: `model`, at any stage of its training on `dataset`, or the `weights` of a trained one.
+
+    `model` is a name (`convnet-16`, `package.module:function`) or a module of your own. `weights` is a safetensors file, with a
+    model card (`gradveil train` writes one) or without. Networks that are trained on the way are kept in `folder`.
+
+        NetworkSource(dataset, "convnet-16").at(Stage("steps", 20), Prune(0.9)).module
+    """
+
+    dataset: Dataset
+    model: Model
+    weights: Path | None = None
+    seed: int = 0
+    folder: Path | None = None
+
+    def at(self, stage: Stage, defense: Defense = _NO_DEFENSE, *, progress: Progress = silent) -> Network:
+        """The network at `stage`, trained with the defense on, with what the defense adds to it."""
+        name = model_name(self.model)
+        if stage.unit == "weights":
+            if self.weights is not None:
+                return self._from_weights(self.weights, defense)
+            return Network(self._fresh(defense), name, stage)
+        if stage.unit == "epochs":
+            trained = self.train(defense, Recipe(epochs=int(stage.count)), self.seed, progress=progress)
+            return Network(load_model(trained.weights, model=self.model)[0], name, stage)
+        network = self._fresh(defense)
+        if stage.count:
+            self._take_steps(network, int(stage.count), defense)
+        return Network(network, name, stage)
+
+    def train(self, defense: Defense, recipe: Recipe, seed: int, *, progress: Progress = silent) -> "Trained":
+        """A whole training with the defense on, in a folder of its own below `folder`."""
+        from gradveil.training.fit import train  # brings Lightning along
+
+        if self.folder is None:
+            raise GradveilError("a whole training needs a folder to be kept in, got none")
+        mark = hashlib.sha256(str(defense).encode()).hexdigest()[:6]
+        folder = self.folder / "trained" / f"{slug(str(defense))}-{mark}-seed{seed}"
+        with one_thread():
+            return train(self.dataset, self.model, folder, recipe=recipe, defense=defense, seed=seed, progress=progress)
+
+    def _fresh(self, defense: Defense) -> nn.Module:
+        return defense.network(untrained(self.model, self.dataset, seed=self.seed), seed=self.seed)
+
+    def _take_steps(self, network: nn.Module, steps: int, defense: Defense) -> None:
+        path = (
+            None
+            if self.folder is None
+            else self.folder / "networks" / f"{self._key(network, steps, defense)}.safetensors"
+        )
+        if path is not None and path.is_file():
+            load_state(network, path)
+            network.eval()
+            return
+        with one_thread():
+            train_steps(network, self.dataset, steps, defense=defense, seed=self.seed)
+        if path is not None:
+            card = ModelCard.of(model_name(self.model), self.dataset, seed=self.seed, defense=str(defense))
+            save_weights(path, network, card)
+
+    def _key(self, network: nn.Module, steps: int, defense: Defense) -> str:
+        digest = hashlib.sha256(json.dumps([__version__, str(steps), str(defense), self.seed]).encode())
+        images = self.dataset.train
+        digest.update(content_hash([images.images, images.labels, *network.state_dict().values()]))
+        return digest.hexdigest()[:32]
+
+    def _from_weights(self, weights: Path, defense: Defense) -> Network:
+        """What a defense adds to a network is added once: weights that were trained with it have it already."""
+        card = find_card(weights)
+        if card is None:
+            bare = untrained(self.model, self.dataset, seed=self.seed)
+            load_state(bare, weights)
+            return Network(defense.network(bare, seed=self.seed), model_name(self.model), Stage("weights"))
+        module, card = load_model(weights, model=self.model)
+        expected = (self.dataset.train.image_shape, len(self.dataset.train.classes))
+        if (card.image_shape, len(card.classes)) != expected:
+            raise GradveilError(
+                f"{weights}: expected a model for images {expected[0]} in {expected[1]} classes ({self.dataset.name}), "
+                f"got one for {card.image_shape} in {len(card.classes)}"
+            )
+        stage = Stage("epochs", card.epochs, "" if card.defense == str(_NO_DEFENSE) else card.defense)
+        bare = _bare(self.model, card)
+        if fits(module, bare):
+            defended = defense.network(module, seed=self.seed)
+            return Network(defended, card.model, replace(stage, defense_untrained=defended is not module))
+        # The defense was there in training already.
+        wanted = defense.network(bare, seed=self.seed)
+        if wanted is bare:
+            return Network(module, card.model, stage)
+        if not fits(module, wanted):
+            raise GradveilError(
+                f"{weights} was trained with {card.defense}, and {defense} changes the network otherwise: "
+                f"use --defense {card.defense!r}"
+            )
+        wanted.load_state_dict(module.state_dict())
+        return Network(wanted, card.model, stage)
+
+
+def load_model(path: Path, *, model: Model | None = None) -> tuple[nn.Module, ModelCard]:
     """Build the model a weights file describes, with what its defense adds to it, and fill in its weights.
 
-    A card that names a function of somebody's own code is never followed: pass that name as `model` to say you trust it.
+    A card that names a function of somebody's own code is never followed: pass that name, or a module, as `model` to say you
+    trust it.
     """
     card = read_card(path)
-    if ":" in card.model and model != card.model:
+    if ":" in card.model and (model is None or isinstance(model, str)) and model != card.model:
         raise GradveilError(f"{path}: made with the model {card.model!r}; pass --model {card.model} to run that code")
-    bare = build(model or card.model, card.image_shape, len(card.classes))
-    network = _defense_of(path, card).network(bare, seed=card.seed)
+    network = _defense_of(path, card).network(_bare(model, card), seed=card.seed)
     load_state(network, path)
     return network, card
+
+
+def _bare(model: Model | None, card: ModelCard) -> nn.Module:
+    return build(card.model if model is None else model, card.image_shape, len(card.classes))
 
 
 def _defense_of(path: Path, card: ModelCard) -> Defense:

@@ -1,0 +1,43 @@
+"""How far a network was trained before it is attacked."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+StageUnit = Literal["steps", "rounds", "epochs", "weights"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of training: `count` training steps, federated rounds or epochs, or `weights` that were given.
+
+    `trained_with` is the defense that was on in training, where that is known. `defense_untrained` says that the attacked
+    network has parts of the defense which the training did not.
+
+        str(Stage())                            # untrained
+        str(Stage("steps", 20))                 # after 20 training steps
+        str(Stage("epochs", 12, "prune:0.7"))   # trained for 12 epochs with prune:0.7
+    """
+
+    unit: StageUnit = "steps"
+    count: float = 0
+    trained_with: str = ""
+    defense_untrained: bool = False
+
+    def __str__(self) -> str:
+        words = {
+            "steps": f"after {self.count:g} training steps" if self.count else "untrained",
+            "rounds": f"after {self.count:g} rounds",
+            "epochs": f"trained for {self.count:g} epochs",
+            "weights": "trained, weights as given",
+        }[self.unit]
+        return (
+            words
+            + (f" with {self.trained_with}" if self.trained_with else "")
+            + (", what the defense adds untrained" if self.defense_untrained else "")
+        )
+
+    @property
+    def order(self) -> tuple[int, float, str]:
+        """Sorts stages from untrained to trained."""
+        place = {"steps": 0, "rounds": 0, "epochs": 1, "weights": 2}[self.unit]
+        return place, self.count, str(self)
