@@ -11,8 +11,8 @@ from gradveil.attacks.undo import Undo
 from gradveil.client import share
 from gradveil.defenses.augment import Augment
 from gradveil.errors import GradveilError
-from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.metrics import psnr
+from gradveil.leakage.scenario import Scenario
 from gradveil.randomness import generator
 from gradveil.transforms import library
 from gradveil.transforms.library import LIBRARY, OPERATIONS, Operation, operation, register

@@ -20,7 +20,7 @@ from torch import nn
 from gradveil.cli.network import open_network
 from gradveil.client import Client, gradient
 from gradveil.datasets import load
-from gradveil.defenses import Defense, NoDefense, parse_defense
+from gradveil.defenses import Defense, PoissonSampled, parse_defense
 from gradveil.defenses.precode import bottlenecks
 from gradveil.errors import GradveilError
 from gradveil.models import untrained
@@ -190,14 +190,10 @@ class Doubled(Defense):
 
 
 @dataclass(frozen=True)
-class Sampled(NoDefense):
+class Sampled(PoissonSampled):
     """Asks for Poisson sampling, and divides by the images it was told to expect."""
 
     expected: float | None = None
-
-    @property
-    def poisson(self) -> bool:
-        return True
 
     def with_expected_batch(self, expected: float) -> "Sampled":
         return Sampled(expected)

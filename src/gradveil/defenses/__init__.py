@@ -4,7 +4,7 @@ import os
 import re
 
 from gradveil.defenses.augment import Augment
-from gradveil.defenses.base import Defense, NoDefense
+from gradveil.defenses.base import Defense, NoDefense, PoissonSampled
 from gradveil.defenses.chain import Chain
 from gradveil.defenses.dp_sgd import DpSgd
 from gradveil.defenses.noise import GaussianNoise, LaplacianNoise
@@ -29,6 +29,7 @@ __all__ = [
     "GaussianNoise",
     "LaplacianNoise",
     "NoDefense",
+    "PoissonSampled",
     "Precode",
     "Prune",
     "Random",

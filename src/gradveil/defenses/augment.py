@@ -42,7 +42,7 @@ class Augment(Defense):
         return self.policy(images, seed=seed, indices=indices)
 
     @property
-    def stream(self) -> str:
+    def _stream(self) -> str:
         return POLICY_STREAM
 
     def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Augment":

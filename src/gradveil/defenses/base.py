@@ -1,5 +1,6 @@
 """What a participant does so that less leaks, and how an attacker who knows of it answers."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -80,7 +81,7 @@ class Defense:
         return "nothing"
 
     @property
-    def stream(self) -> str:
+    def _stream(self) -> str:
         """The random stream it draws from; the second of a stream in a chain gets another seed."""
         return type(self).__name__
 
@@ -91,6 +92,14 @@ class Defense:
 
     def __str__(self) -> str:
         return format_settings(self, self.name)
+
+
+class PoissonSampled(Defense, ABC):
+    """A defense whose proof asks that every image is in a batch by a draw of its own, so that batches differ in size."""
+
+    @abstractmethod
+    def with_expected_batch(self, expected: float) -> "Defense":
+        """The same defense for batches of so many images on average, where how many there are must not show."""
 
 
 @dataclass(frozen=True)

@@ -79,5 +79,5 @@ class Chain(Defense):
         return " | ".join(str(member) for member in self.members)
 
     def _seed(self, seed: int, number: int) -> int:
-        earlier = sum(member.stream == self.members[number].stream for member in self.members[:number])
+        earlier = sum(member._stream == self.members[number]._stream for member in self.members[:number])
         return derive_seed(seed, "chain", earlier) if earlier else seed

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.attacks import Attack, Evidence, Inversion
 from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable_parameters
-from gradveil.defenses.base import Defense
+from gradveil.defenses.base import PoissonSampled
 from gradveil.defenses.noise import GaussianNoise
 from gradveil.defenses.per_image import check_opacus, has_batch_norm, ignoring_warnings, per_image, refuse_batch_norm
 from gradveil.defenses.pruning import Clip
@@ -24,7 +24,7 @@ MOST_ENTRIES = 2**28
 
 
 @dataclass(frozen=True)
-class DpSgd(Defense):
+class DpSgd(PoissonSampled):
     """Clip every image's gradient to the norm `norm`, average, and add Gaussian noise of deviation `noise` x `norm` / B.
 
     (sum over images of g_i min(1, norm / |g_i|)) / B + N(0, (noise norm / B)^2), with |g_i| over all parameters together; B is
@@ -55,7 +55,6 @@ class DpSgd(Defense):
             raise GradveilError(f"dp-sgd needs an expected batch above 0, such as expected=13, got {self.expected:g}")
 
     def with_expected_batch(self, expected: float) -> "DpSgd":
-        """The same defense for batches of so many images on average, where how many there are must not show."""
         return self if self.expected is not None else replace(self, expected=expected)
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:

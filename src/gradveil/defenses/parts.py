@@ -3,7 +3,7 @@
 from dataclasses import fields, is_dataclass
 from typing import Literal
 
-from gradveil.defenses.base import Defense
+from gradveil.defenses.base import Defense, PoissonSampled
 from gradveil.defenses.chain import Chain
 from gradveil.defenses.dp_sgd import DpSgd
 
@@ -25,7 +25,7 @@ def acts(defense: Defense, hook: Hook) -> bool:
 
 def needs_poisson(defense: Defense) -> bool:
     """Whether what is proven asks that every image is in a batch by a draw of its own, so that batches differ in size."""
-    return any(isinstance(part, DpSgd) for part in parts(defense))
+    return any(isinstance(part, PoissonSampled) for part in parts(defense))
 
 
 def private_part(defense: Defense) -> DpSgd | None:

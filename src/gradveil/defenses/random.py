@@ -41,7 +41,7 @@ class Random(Defense):
         return Augment(_hybrid(self.k, self.draw))
 
     @property
-    def stream(self) -> str:
+    def _stream(self) -> str:
         return POLICY_STREAM
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Attacker, Evidence, Inversion
 from gradveil.client import Client
-from gradveil.defenses.base import Defense, NoDefense
+from gradveil.defenses.base import Defense, NoDefense, PoissonSampled
 from gradveil.defenses.chain import Chain
-from gradveil.defenses.dp_sgd import DpSgd
 from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
 from gradveil.types import Gradients
@@ -23,8 +22,8 @@ class AsAttacked(Defense):
     inner: Defense
 
     @property
-    def stream(self) -> str:
-        return self.inner.stream
+    def _stream(self) -> str:
+        return self.inner._stream
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         return self.inner.images(images, seed=seed, indices=indices)
@@ -85,4 +84,4 @@ def with_expected_batch(defense: Defense, expected: float) -> Defense:
         return Chain(tuple(with_expected_batch(member, expected) for member in defense.members))
     if isinstance(defense, TrainOnly):
         return replace(defense, inner=with_expected_batch(defense.inner, expected))
-    return defense.with_expected_batch(expected) if isinstance(defense, DpSgd) else defense
+    return defense.with_expected_batch(expected) if isinstance(defense, PoissonSampled) else defense
