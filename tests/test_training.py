@@ -289,7 +289,7 @@ def test_weights_of_a_defended_training_know_their_network(few: Dataset, tmp_pat
             None, trained.weights, few, 0, defense=None if defense is None else parse_defense(defense)
         )
         assert list(bottlenecks(opened.module)) == ["net.classify.precode"]
-        assert opened.stage == "trained for 1 epochs with precode:k=8"
+        assert str(opened.stage) == "trained for 1 epochs with precode:k=8"
         assert all(torch.equal(opened.module.state_dict()[name], one) for name, one in network.state_dict().items())
     with pytest.raises(GradveilError, match="changes the network otherwise"):
         open_network(None, trained.weights, few, 0, defense=parse_defense("precode:k=16"))

@@ -14,7 +14,7 @@ from gradveil.leakage.results import Result, results_of
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import Share, Unit, split
 from gradveil.leakage.store import Store
-from gradveil.parallel import listening_to_workers, run_jobs
+from gradveil.parallel import LOCAL, listening_to_workers, run_jobs
 from gradveil.progress import Advance, Progress, Steps, ignore, silent
 from gradveil.types import ImageSet
 
@@ -31,12 +31,18 @@ def measure(
     *,
     public: ImageSet | None = None,
     workers: int = 1,
+    backend: str = LOCAL,
     progress: Progress = silent,
 ) -> list[Record]:
-    """Attack the images at `indices`, `scenario.batch` at a time; records appear in `folder` one by one and are not made twice.
+    """Attack the images at `indices`, `scenario.batch` at a time.
 
-    `network` is the one participants train, with whatever the defense adds to it (`Defense.network`).
-    `public` are images an attacker may look at: those of the training set, for attacks that begin with one.
+    - `network` is the one participants train, with whatever the defense adds to it (`Defense.network`).
+    - `public` are images that an attacker may look at, not private ones.
+    - Records appear in `folder` one by one. What is there already is not attacked again.
+    - `workers` processes share the work, here or on any joblib `backend`, such as ray; results do not depend on it.
+
+        scenario = Scenario(data.name, "convnet-16", "untrained", attacks.fast(iterations=200), defenses.Prune(0.9))
+        records = measure(scenario, network, data.test, [0, 1, 2], Path("runs/mine"), workers=2)
     """
     units = check(scenario, images, indices)
     trainable_parameters(network)
@@ -58,7 +64,7 @@ def measure(
     ):
         advance(steps * (len(units) - len(missing)))
         attack = partial(attack_units, scenario, network, images, public=public, advance=report)
-        for results in run_jobs(attack, lots, workers=workers):
+        for results in run_jobs(attack, lots, workers=workers, backend=backend):
             for result in results:
                 store.put(result.record, result.animation)
                 found[result.record.unit, result.record.index] = result.record

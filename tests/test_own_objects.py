@@ -1,0 +1,60 @@
+"""What users bring themselves goes everywhere: to workers, into records, and is found again."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gradveil.attacks import Attack, attack_settings, fast, parse_attack
+from gradveil.attacks.objectives import l2_distance
+from gradveil.defenses import Defense, Prune
+from gradveil.types import Dataset
+from own_objects import Grey, Signs, measure_own, registering_darken
+
+ATTACK = fast(iterations=3)
+
+
+@pytest.mark.parametrize(
+    ("attack", "defense"),
+    [(Grey(level=0.25), Prune(0.5)), (ATTACK, Signs(0.1)), (replace(ATTACK, objective=l2_distance), Prune(0.5))],
+    ids=["attack", "defense", "changed recipe"],
+)
+def test_own_attacks_defenses_and_networks(attack: Attack, defense: Defense, fashion: Dataset, tmp_path: Path) -> None:
+    one = measure_own(attack, defense, fashion, tmp_path / "one", workers=1)
+    two = measure_own(attack, defense, fashion, tmp_path / "two", workers=2)
+    assert one == two
+    assert one[0].scenario.defense == str(defense)
+    # Found again, and not mistaken for the same thing with other settings.
+    assert len(list((tmp_path / "one/records").iterdir())) == 2
+    measure_own(attack, defense, fashion, tmp_path / "one", workers=1)
+    assert len(list((tmp_path / "one/records").iterdir())) == 2
+    other = Grey(level=0.75) if isinstance(attack, Grey) else replace(attack, averaging=0.5)  # type: ignore[type-var]
+    measure_own(other, defense, fashion, tmp_path / "one", workers=1)
+    assert len(list((tmp_path / "one/records").iterdir())) == 4
+
+
+def test_a_policy_with_an_operation_of_ones_own(fashion: Dataset, tmp_path: Path) -> None:
+    with registering_darken() as defense:
+        one = measure_own(ATTACK, defense, fashion, tmp_path / "one", workers=1)
+        assert measure_own(ATTACK, defense, fashion, tmp_path / "two", workers=2) == one
+    assert one[0].scenario.defense == "darken:3-7"
+    assert one[0].pictures["original"] != one[0].pictures["transformed"]
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [fast(), fast(iterations=7), parse_attack("idlg", restarts=2, tv=0.5), parse_attack("analytic", labels="read")],
+    ids=repr,
+)
+def test_names_and_settings_give_an_attack_again(attack: Attack) -> None:
+    name, settings = attack_settings(attack)
+    assert parse_attack(name, **settings) == attack  # type: ignore[arg-type]
+
+
+def test_own_attacks_are_named_by_their_settings() -> None:
+    assert attack_settings(Grey()) == ("grey", {})
+    assert attack_settings(Grey(level=0.25)) == ("grey:level=0.25", {})
+    changed = [replace(fast(), objective=l2_distance), replace(fast(), averaging=0.5)]
+    names = [attack_settings(one)[0] for one in changed]
+    assert len(set(names)) == 2
+    assert all(name.startswith("fast~") for name in names)
