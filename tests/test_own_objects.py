@@ -1,13 +1,14 @@
 """What users bring themselves goes everywhere: to workers, into records, and is found again."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from gradveil.attacks import Attack, attack_settings, fast, parse_attack
+from gradveil.attacks import Attack, AttackSettings, attack_settings, fast, parse_attack
 from gradveil.attacks.objectives import l2_distance
 from gradveil.defenses import Defense, Prune
+from gradveil.naming import format_settings
 from gradveil.types import Dataset
 from own_objects import Grey, Signs, measure_own, registering_darken
 
@@ -48,12 +49,13 @@ def test_a_policy_with_an_operation_of_ones_own(fashion: Dataset, tmp_path: Path
 )
 def test_names_and_settings_give_an_attack_again(attack: Attack) -> None:
     name, settings = attack_settings(attack)
-    assert parse_attack(name, **settings) == attack  # type: ignore[arg-type]
+    assert parse_attack(name, **asdict(settings)) == attack
+    assert parse_attack(format_settings(settings, name)) == attack
 
 
 def test_own_attacks_are_named_by_their_settings() -> None:
-    assert attack_settings(Grey()) == ("grey", {})
-    assert attack_settings(Grey(level=0.25)) == ("grey:level=0.25", {})
+    assert attack_settings(Grey()) == ("grey", AttackSettings())
+    assert attack_settings(Grey(level=0.25)) == ("grey:level=0.25", AttackSettings())
     changed = [replace(fast(), objective=l2_distance), replace(fast(), averaging=0.5)]
     names = [attack_settings(one)[0] for one in changed]
     assert len(set(names)) == 2

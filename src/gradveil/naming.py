@@ -62,12 +62,15 @@ def format_setting(value: object) -> str:
 
 
 def _read(kind: Callable[..., object], name: str, key: str, value: str) -> object:
-    wanted = get_type_hints(kind)[key]
-    if get_origin(wanted) is Literal:
-        if value not in get_args(wanted):
-            raise unknown(value, get_args(wanted), f"{key} of {name}")
+    hint = get_type_hints(kind)[key]
+    choices = get_args(hint) if type(None) in get_args(hint) else (hint,)
+    words = next((get_args(one) for one in choices if get_origin(one) is Literal), ("True", "False"))
+    if bool in choices or any(get_origin(one) is Literal for one in choices):
+        if value not in words:
+            raise unknown(value, words, f"{key} of {name}")
+        return value == "True" if bool in choices else value
+    if str in choices:
         return value
-    choices = get_args(wanted) if type(None) in get_args(wanted) else (wanted,)
     if int in choices or float in choices:
         number: type[int] | type[float] = int if int in choices else float
         try:

@@ -6,6 +6,7 @@ from gradveil.attacks.evidence import Attacker, Evidence
 from gradveil.attacks.inversion import Inversion
 from gradveil.attacks.recipes import (
     ATTACKS,
+    AttackSettings,
     adam_cosine,
     adam_l1,
     adam_l2,
@@ -26,6 +27,7 @@ from gradveil.attacks.reconstruction import Reconstruction, Trace
 __all__ = [
     "ATTACKS",
     "Attack",
+    "AttackSettings",
     "Attacker",
     "ClosedForm",
     "Evidence",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from gradveil.attacks.analytic import ClosedForm
 from gradveil.attacks.attack import Attack, LabelKnowledge
@@ -11,7 +11,7 @@ from gradveil.attacks.objectives import cosine_distance, l1_distance, l2_distanc
 from gradveil.attacks.optimizers import LBFGS, SGD, Adam
 from gradveil.attacks.priors import BatchNormStatistics, GroupConsistency, LabelTerm, SquaredNorm, TotalVariation
 from gradveil.errors import GradveilError
-from gradveil.naming import digest_of, format_settings, lookup
+from gradveil.naming import digest_of, format_settings, lookup, parse_settings
 
 
 def adam_cosine(*, iterations: int = 4800) -> Inversion:
@@ -129,12 +129,21 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "analytic": ClosedForm,
 }
 
-# What may be given beside a name; `tv` is the weight of the total variation.
-_SETTINGS = ("iterations", "restarts", "start", "labels", "compiled")
+
+@dataclass(frozen=True)
+class AttackSettings:
+    """What may be given beside a name; None is as published. `tv` is the weight of the total variation."""
+
+    iterations: int | None = None
+    restarts: int | None = None
+    tv: float | None = None
+    start: str | None = None
+    labels: LabelKnowledge | None = None
+    compiled: bool = False
 
 
 def parse_attack(
-    name: str,
+    text: str,
     *,
     iterations: int | None = None,
     restarts: int | None = None,
@@ -143,42 +152,46 @@ def parse_attack(
     labels: LabelKnowledge | None = None,
     compiled: bool = False,
 ) -> Attack:
-    """The attack called `name`, as published except for what is given here.
+    """The attack called `text`, as published except for what its text says and what is given here.
 
-    parse_attack("fast", iterations=200, tv=1e-3)
+    parse_attack("fast", iterations=200)
+    parse_attack("fast:iterations=200,tv=1e-3")
     """
-    attack = lookup(ATTACKS, name, "attack")()
-    wanted: dict[str, object] = {"iterations": iterations, "restarts": restarts, "start": start, "labels": labels}
-    changes = {field: value for field, value in wanted.items() if value is not None}
+    name, colon, rest = text.partition(":")
+    recipe = lookup(ATTACKS, name, "attack")
+    wanted = parse_settings(AttackSettings, name, rest if colon else None, example=f"{name}:iterations=200")
+    given = {"iterations": iterations, "restarts": restarts, "tv": tv, "start": start, "labels": labels}
+    wanted = replace(wanted, **{field: value for field, value in given.items() if value is not None})  # type: ignore[arg-type]
+    attack = recipe()
+    changes = {field: value for field, value in asdict(wanted).items() if value is not None and field != "compiled"}
     if not isinstance(attack, Inversion):
-        refused = [name for name in (*changes, *(["tv"] if tv is not None else [])) if name != "labels"]
-        if refused:
+        if refused := [field for field in changes if field != "labels"]:
             raise GradveilError(f"{name} is a closed form and has no {refused[0]}")
-        return ClosedForm(labels=labels or attack.labels)
-    if tv is not None:
-        if not 0 <= tv < math.inf:
-            raise GradveilError(f"the weight of total variation must be a number from 0 on, got {tv:g}")
+        return ClosedForm(labels=wanted.labels or attack.labels)
+    if (weight := changes.pop("tv", None)) is not None:
+        if not 0 <= weight < math.inf:
+            raise GradveilError(f"the weight of total variation must be a number from 0 on, got {weight:g}")
         others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
-        changes["priors"] = (*others, TotalVariation(tv)) if tv > 0 else others
-    return replace(attack, compiled=compiled, **changes)  # type: ignore[arg-type]
+        changes["priors"] = (*others, TotalVariation(weight)) if weight > 0 else others
+    return replace(attack, compiled=compiled or wanted.compiled, **changes)
 
 
-def attack_settings(attack: Attack) -> tuple[str, dict[str, object]]:
+def attack_settings(attack: Attack) -> tuple[str, AttackSettings]:
     """The name and settings that `parse_attack` turns into `attack`: its key in records.
 
     An attack that no name and settings give is called by its own name and, where it has settings, a digest of them.
     """
-    if attack.name in ATTACKS:
-        published = ATTACKS[attack.name]()
-        changed = {name: getattr(attack, name, None) for name in _SETTINGS}
-        changed = {name: value for name, value in changed.items() if value != getattr(published, name, None)}
-        if (weight := _variation_weight(attack)) != _variation_weight(published):
-            changed["tv"] = weight
-        if parse_attack(attack.name, **changed) == attack:  # type: ignore[arg-type]
-            return attack.name, changed
-        return f"{attack.name}~{digest_of(attack)}", {}
-    name = attack.name or type(attack).__name__
-    return format_settings(attack, name), {}
+    if attack.name not in ATTACKS:
+        return format_settings(attack, attack.name or type(attack).__name__), AttackSettings()
+    published = ATTACKS[attack.name]()
+    changed = {field.name: getattr(attack, field.name, None) for field in fields(AttackSettings)}
+    changed = {name: value for name, value in changed.items() if value != getattr(published, name, None)}
+    if (weight := _variation_weight(attack)) != _variation_weight(published):
+        changed["tv"] = weight
+    settings = replace(AttackSettings(), **changed)
+    if parse_attack(attack.name, **asdict(settings)) == attack:
+        return attack.name, settings
+    return f"{attack.name}~{digest_of(attack)}", AttackSettings()
 
 
 def _variation_weight(attack: Attack) -> float:

@@ -112,7 +112,7 @@ def _with_epsilon(
 
     private = private_part(row.defense)
     if private is None:
-        raise GradveilError(f"only dp-sgd has an epsilon, got {row.defense}: dp-sgd:noise=1.1 would do")
+        raise GradveilError(f"only dp-sgd has an epsilon, got {row.defense}: use dp-sgd:noise=1.1")
     if images is None or steps is None:
         raise GradveilError("epsilon needs --images and --steps, such as --images 1000 --batch 13 --steps 500")
     if batch > images:
@@ -120,7 +120,7 @@ def _with_epsilon(
     told = private if delta is None else replace(private, delta=delta)
     if epsilon is not None:
         if private != row.defense:
-            raise GradveilError(f"the noise is found for dp-sgd alone, got {row.defense}: dp-sgd:norm=1 would do")
+            raise GradveilError(f"the noise is found for dp-sgd alone, got {row.defense}: use dp-sgd:norm=1")
         told = told.for_epsilon(epsilon, batch / images, steps)
         row = replace(row, defense=told)
     return replace(row, epsilon=told.epsilon(batch / images, steps), delta=told.delta)

@@ -96,9 +96,7 @@ def trainer(
             "--insecure and --root-certificates are about a SuperLink: --superlink HOST:PORT is missing"
         )
     if engine != "gloo" and (topology is not None or rank is not None or rendezvous is not None):
-        raise GradveilError(
-            "--topology, --rank and --rendezvous are for training without a server: --engine gloo would do"
-        )
+        raise GradveilError("--topology, --rank and --rendezvous are for training without a server: use --engine gloo")
     if engine == "gloo":
         return _without_server(
             plan, folder, data_dir, "ring" if topology is None else topology, rank, rendezvous, patience
@@ -107,7 +105,7 @@ def trainer(
         from gradveil.federated.rounds import federate
 
         if superlink is not None:
-            raise GradveilError("a SuperLink is for Flower: --engine flower would do")
+            raise GradveilError("a SuperLink is for Flower: use --engine flower")
         loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
         return Engine(lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history)
     from gradveil.federated.flower.setup import check_flower, quiet

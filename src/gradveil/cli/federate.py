@@ -197,5 +197,5 @@ def parse_numbers(text: str, what: str) -> tuple[int, ...]:
     from gradveil.errors import GradveilError
 
     if re.fullmatch(r"\d{1,7}(,\d{1,7})*", text) is None:
-        raise GradveilError(f"{what} {text!r}: numbers such as 1,5,10 would do")
+        raise GradveilError(f"expected {what} such as 1,5,10, got {text!r}")
     return tuple(sorted({int(part) for part in text.split(",")}))

@@ -100,7 +100,7 @@ def parse_shape(text: str) -> tuple[int, int, int]:
 
     match = re.fullmatch(r"([13])x(\d{1,4})x(\d{1,4})", text)
     if match is None:
-        raise GradveilError(f"image shape {text!r}: channels (1 or 3) x height x width such as 1x28x28 would do")
+        raise GradveilError(f"expected channels (1 or 3) x height x width, such as 1x28x28, got {text!r}")
     return int(match[1]), int(match[2]), int(match[3])
 
 
@@ -109,5 +109,5 @@ def parse_labels(text: str) -> list[int]:
     from gradveil.errors import GradveilError
 
     if re.fullmatch(r"\d{1,7}(,\d{1,7})*", text) is None:
-        raise GradveilError(f"labels {text!r}: numbers such as 3 or 1,5,5 would do")
+        raise GradveilError(f"expected labels such as 3 or 1,5,5, got {text!r}")
     return [int(part) for part in text.split(",")]

@@ -48,4 +48,4 @@ def check_folder(folder: Path) -> None:
 
     nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise GradveilError(f"cannot write to {folder}: {nearest} is no folder to write to; another --out would do")
+        raise GradveilError(f"cannot write to {folder}: {nearest} is no folder to write to; use another --out")

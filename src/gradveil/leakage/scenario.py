@@ -1,6 +1,6 @@
 """What is attacked and how: objects inside, texts as the key of records."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -170,7 +170,7 @@ class Scenario:
             attacker=self.attacker,
             together=self.together,
         )
-        return replace(plain, **settings)  # type: ignore[arg-type]
+        return replace(plain, **asdict(settings))
 
     @property
     def shared_by(self) -> Client:
