@@ -188,7 +188,7 @@ def attack_settings(attack: Attack) -> tuple[str, AttackSettings]:
     changed = {name: value for name, value in changed.items() if value != getattr(published, name, None)}
     if (weight := _variation_weight(attack)) != _variation_weight(published):
         changed["tv"] = weight
-    settings = replace(AttackSettings(), **changed)
+    settings = replace(AttackSettings(), **changed)  # type: ignore[arg-type]
     if parse_attack(attack.name, **asdict(settings)) == attack:
         return attack.name, settings
     return f"{attack.name}~{digest_of(attack)}", AttackSettings()
