@@ -2,20 +2,20 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gradveil.audit.accuracy import Accuracy
 from gradveil.audit.claim import claim
+from gradveil.audit.notes import RunNotes
 from gradveil.audit.perception import Metric, perceptual_distances
 from gradveil.audit.plan import TRAINED, AuditPlan
-from gradveil.audit.properties import StageProperties
+from gradveil.audit.properties import StageProperties, stage_properties
+from gradveil.audit.study import Study, read_study
 from gradveil.audit.tables import ACCURACIES, PERCEPTION, PROPERTIES
-from gradveil.client import loss_of, share
 from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import content_hash
@@ -31,18 +31,8 @@ from gradveil.randomness import generator
 from gradveil.training import Recipe, Trained, train
 from gradveil.training.early import train_steps
 from gradveil.training.networks import load_model
-from gradveil.types import Batch, Dataset, ImageSet, to_unit
+from gradveil.types import Dataset, ImageSet
 from gradveil.version import __version__
-
-
-@dataclass(frozen=True)
-class Audit:
-    """What an audit found, before anything is said about it."""
-
-    plan: AuditPlan
-    records: tuple[Record, ...]
-    accuracies: tuple[Accuracy, ...]
-    telling: tuple[StageProperties, ...]
 
 
 def run_audit(
@@ -52,11 +42,13 @@ def run_audit(
     *,
     workers: int = 1,
     metric: Metric | None = None,
+    notes: Callable[[tuple[AuditPlan, ...]], RunNotes] | None = None,
     progress: Progress = silent,
-) -> Audit:
+) -> Study:
     """Attack training images, which is what participants share gradients of; the test images are the public ones.
 
-    `metric` is a perceptual distance that is measured too, into `lpips.json`. What earlier audits left in the folder stays.
+    What earlier audits left in the folder stays, and is in the study too. `metric` is a perceptual distance that is measured
+    into `lpips.json`. `notes` gives what the folder says of itself, from all of its plans.
     """
     indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
     if plan.weights is not None:
@@ -65,18 +57,18 @@ def run_audit(
         )  # weights that do not fit are refused before anything is written
     for table in (ACCURACIES, PROPERTIES, PERCEPTION):
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
-    claim(plan, folder)
+    plans = claim(plan, folder).plans
     accuracies = [
         Accuracy(defense, seed, trained.accuracy, trained.test_images)
         for defense, seed, trained in _trainings(plan, dataset, folder, progress)
     ]
     records: list[Record] = []
-    telling: list[StageProperties] = []
+    properties: list[StageProperties] = []
     for stage in plan.stages:
         for defense in plan.defenses:
             network = staged(plan, stage, parse_defense(defense), dataset, folder, progress)
             if defense == UNDEFENDED:
-                telling += _stage_properties(network, plan.in_words(stage), dataset.train, indices)
+                properties += stage_properties(network, plan.in_words(stage), dataset.train, indices)
             for cell in plan.cells:
                 if (cell.stage, cell.defense) == (stage, defense):
                     records += measure(
@@ -89,12 +81,13 @@ def run_audit(
                         workers=workers,
                         progress=progress,
                     )
-    audit = Audit(plan, tuple(records), tuple(accuracies), tuple(telling))
     ACCURACIES.add(folder, accuracies)
-    PROPERTIES.add(folder, telling)
+    PROPERTIES.add(folder, properties)
     if metric is not None:
         PERCEPTION.add(folder, perceptual_distances(records, metric))
-    return audit
+    if notes is not None:
+        notes(plans).save(folder)
+    return read_study(folder)
 
 
 def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:
@@ -174,20 +167,3 @@ def _train(plan: AuditPlan, defense: Defense, seed: int, dataset: Dataset, folde
             seed=seed,
             progress=progress,
         )
-
-
-def _stage_properties(network: nn.Module, stage: str, images: ImageSet, indices: list[int]) -> list[StageProperties]:
-    network.eval()
-    found = []
-    for index in indices:
-        one = images.take([index])
-        batch = Batch(to_unit(one.images), one.labels)
-        with torch.no_grad():
-            loss = float(loss_of(network, batch))
-        length = float(_length(list(share(network, batch).values())))
-        found.append(StageProperties(stage, index, round(loss, 6), round(length, 6)))
-    return found
-
-
-def _length(tensors: list[Tensor]) -> Tensor:
-    return torch.stack([tensor.double().square().sum() for tensor in tensors]).sum().sqrt()

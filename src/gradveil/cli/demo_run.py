@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradveil.audit.matrix import run_audit
+from gradveil.audit.notes import RunNotes
 from gradveil.audit.plan import AuditPlan
+from gradveil.audit.study import Study
 from gradveil.datasets import load
-from gradveil.leakage.records import Record
 from gradveil.models import untrained
 from gradveil.progress import Progress, silent
-from gradveil.report import RunNotes, write_report
-from gradveil.report.grid import write_grid
-from gradveil.report.groups import group_records
+from gradveil.report import group_records, write_grid, write_page
 from gradveil.scores import Scorer
 from gradveil.search import SearchPlan, search
 from gradveil.training import SEMI_FRACTION, Recipe, train
@@ -36,11 +35,11 @@ class Size:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found: the policy, every record, and the page."""
+    """What the demo found: the policy, the study of its audit, and the page."""
 
     policy: str
     semi_accuracy: float
-    records: tuple[Record, ...]
+    study: Study
     page: Path
 
 
@@ -88,8 +87,7 @@ def run_demo(
         iterations=size.iterations,
         seed=seed,
     )
-    audit = run_audit(audited, dataset, folder, workers=workers, progress=progress)
-    RunNotes(
+    notes = RunNotes(
         title="What your gradients give away, and what a searched policy changes",
         commands=(f"gradveil demo --seed {seed}",),
         remarks=(
@@ -100,7 +98,8 @@ def run_demo(
             "the policy costs in accuracy is not measured here; S_acc below is only a prediction of it.",
         ),
         search=found.summary(),
-    ).save(folder)
-    for group in group_records(audit.records):
+    )
+    study = run_audit(audited, dataset, folder, workers=workers, notes=lambda plans: notes, progress=progress)
+    for group in group_records(study.run.records):
         write_grid(group, folder / f"{group.model}-{group.stage.replace(' ', '-')}.png")
-    return DemoResult(policy, semi.accuracy, audit.records, write_report(folder))
+    return DemoResult(policy, semi.accuracy, study, write_page(study))

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from gradveil.audit.folder import RunFolder
 from gradveil.audit.plan import AuditPlan
 from gradveil.leakage.scenario import Scenario, defense_title
-from gradveil.report.run import RunFolder
 
 MOST_LINES = 30
 T = TypeVar("T")
