@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from gradveil.audit.claim import CLAIM, Claim
+from gradveil.audit.notes import RunNotes
 from gradveil.audit.plan import AuditPlan
 from gradveil.io.files import write_json
 from gradveil.io.pictures import to_png
@@ -15,7 +16,6 @@ from gradveil.leakage import metrics
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.randomness import generator
-from gradveil.report.notes import RunNotes
 from gradveil.transforms import Policy
 from gradveil.types import ImageSet, to_bytes, to_unit
 

@@ -9,19 +9,18 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from gradveil.audit import accuracy_losses, findings_of, overall, verdicts_on
+from gradveil.audit import AuditPlan, Study, accuracy_losses, findings_of, overall, read_run, run_audit, verdicts_on
 from gradveil.audit import matrix as matrix_module
 from gradveil.audit.claim import Claim, claim, read_claim
-from gradveil.audit.matrix import Audit, run_audit, spread_indices, staged
+from gradveil.audit.matrix import spread_indices, staged
 from gradveil.audit.perception import lpips_metric, perceptual_distances
-from gradveil.audit.plan import AuditPlan, Cell, parse_defenses
+from gradveil.audit.plan import Cell, parse_defenses
 from gradveil.audit.tables import PERCEPTION
 from gradveil.cli import app
 from gradveil.cli.audit import command_of
 from gradveil.defenses import parse_defense
 from gradveil.errors import GradveilError
 from gradveil.models.weights import ModelCard, save_weights
-from gradveil.report import read_run
 from gradveil.types import Dataset, ImageSet
 
 # A closed form on a network of fully connected layers: real reconstructions in no time.
@@ -130,7 +129,7 @@ def test_a_killed_audit_ends_with_the_same_bytes(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run_audit(PLAN, small, tmp_path / "whole")
-    assert len(whole.records) == len(PLAN.cells) * 4
+    assert len(whole.run.records) == len(PLAN.cells) * 4
     measure, calls = matrix_module.measure, []
 
     def dies(*args: object, **kwargs: object) -> object:
@@ -145,12 +144,12 @@ def test_a_killed_audit_ends_with_the_same_bytes(
     monkeypatch.setattr(matrix_module, "measure", measure)
     assert run_audit(PLAN, small, tmp_path / "cut") == whole
     files = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*") if path.is_file())
-    assert len([path for path in files if path.parent.name == "records"]) == len(whole.records)
+    assert len([path for path in files if path.parent.name == "records"]) == len(whole.run.records)
     for path in files:
         assert (tmp_path / "cut" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes(), path
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut/records").iterdir()}
     more = run_audit(replace(PLAN, defenses=("prune:0.9", "prune:0.5")), small, tmp_path / "cut")
-    assert len(more.records) == len(whole.records) + 2 * 2 * 4
+    assert len(more.run.records) == len(whole.run.records) + 2 * 2 * 4
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     with pytest.raises(GradveilError, match="another model"):
         run_audit(replace(PLAN, model="mlp-8"), small, tmp_path / "cut")
@@ -167,24 +166,26 @@ def test_a_second_audit_adds_to_the_tables_of_the_first(small: Dataset, tmp_path
     second = replace(first, defenses=("prune:0.5",), stages=("2",), trainings=0)
     before = run_audit(first, small, tmp_path, metric=distance)
     after = run_audit(second, small, tmp_path, metric=distance)
-    assert read_run(tmp_path).accuracies == before.accuracies
-    assert set(read_run(tmp_path).properties) == {*before.telling, *after.telling}
-    assert len(PERCEPTION.read(tmp_path)) == len(before.records) + len(after.records)
+    assert read_run(tmp_path).accuracies == after.run.accuracies == before.run.accuracies
+    assert set(before.run.properties) < set(after.run.properties) == set(read_run(tmp_path).properties)
+    assert {one.stage for one in after.run.properties} == {"untrained", "after 2 training steps"}
+    assert len(before.run.records) == 5 * 2
+    assert len(PERCEPTION.read(tmp_path)) == len(after.run.records) == 2 * 5 * 2
     third = run_audit(replace(second, trainings=1), small, tmp_path)
-    assert {(one.defense, one.seed) for one in read_run(tmp_path).accuracies} == {
-        (defense, 0) for defense in ("none", "random", "prune:0.9", "prune:0.5")
-    }
-    assert read_run(tmp_path).accuracies[:3] == third.accuracies
+    # What was measured last comes first.
+    assert [(one.defense, one.seed) for one in third.run.accuracies] == [
+        (defense, 0) for defense in ("none", "random", "prune:0.5", "prune:0.9")
+    ]
 
 
 @pytest.fixture(scope="module")
-def audited(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Audit:
+def audited(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Study:
     plan = replace(PLAN, stages=("0", "trained"), trainings=2, epochs=1, images=10)
     return run_audit(plan, small, tmp_path_factory.mktemp("audited"))
 
 
-def test_where_the_first_layer_gives_images_away_everything_leaks(audited: Audit) -> None:
-    found = findings_of(audited.records, audited.plan.eps)
+def test_where_the_first_layer_gives_images_away_everything_leaks(audited: Study) -> None:
+    found = findings_of(audited.run.records, audited.run.eps)
     verdicts = {(one.stage, one.defense): one for one in verdicts_on(found, ("random",))}
     assert set(verdicts) == {
         (stage, defense)
@@ -197,19 +198,19 @@ def test_where_the_first_layer_gives_images_away_everything_leaks(audited: Audit
     assert {one.defense: one.level for one in overall(list(verdicts.values()))}["none"] == "leaks"
 
 
-def test_accuracy_is_measured_per_defense_and_seed(audited: Audit) -> None:
-    assert [(one.defense, one.seed) for one in audited.accuracies] == [
+def test_accuracy_is_measured_per_defense_and_seed(audited: Study) -> None:
+    assert [(one.defense, one.seed) for one in audited.run.accuracies] == [
         (defense, seed) for seed in (0, 1) for defense in ("none", "random", "prune:0.9")
     ]
-    losses = accuracy_losses(audited.accuracies)
+    losses = accuracy_losses(audited.run.accuracies)
     assert [one.defense for one in losses] == ["random", "prune:0.9"]
     assert all(one.low <= one.loss <= one.high and one.source == "seeds" for one in losses)
 
 
-def test_properties_of_undefended_gradients(audited: Audit) -> None:
-    assert {one.stage for one in audited.telling} == {"untrained", "trained for 1 epochs"}
-    assert len(audited.telling) == 20
-    assert all(one.loss >= 0 and one.gradient_norm > 0 for one in audited.telling)
+def test_properties_of_undefended_gradients(audited: Study) -> None:
+    assert {one.stage for one in audited.run.properties} == {"untrained", "trained for 1 epochs"}
+    assert len(audited.run.properties) == 20
+    assert all(one.loss >= 0 and one.gradient_norm > 0 for one in audited.run.properties)
 
 
 def test_stages_are_trained_once_and_with_the_defense(
@@ -238,10 +239,10 @@ def test_other_weights_at_the_same_path_are_refused(small: Dataset, tmp_path: Pa
     path, folder = tmp_path / "w.safetensors", tmp_path / "audit"
     plan = replace(PLAN, stages=("trained",), weights=str(path), images=1)
     save_weights(path, staged(PLAN, "0", parse_defense("none"), small, tmp_path), card)
-    records = run_audit(plan, small, folder).records
+    records = run_audit(plan, small, folder).run.records
     # The same weights somewhere else are the same.
     shutil.copy(path, tmp_path / "copy.safetensors")
-    assert run_audit(replace(plan, weights=str(tmp_path / "copy.safetensors")), small, folder).records == records
+    assert run_audit(replace(plan, weights=str(tmp_path / "copy.safetensors")), small, folder).run.records == records
     save_weights(path, staged(PLAN, "2", parse_defense("none"), small, tmp_path), card)
     with pytest.raises(GradveilError, match=r"other weights than .*w\.safetensors holds now; remove it or choose"):
         run_audit(plan, small, folder)
@@ -250,13 +251,13 @@ def test_other_weights_at_the_same_path_are_refused(small: Dataset, tmp_path: Pa
     assert len(list((folder / "records").iterdir())) == len(records)
 
 
-def test_perception_compares_like_with_like(audited: Audit) -> None:
+def test_perception_compares_like_with_like(audited: Study) -> None:
     def distance(guesses: Tensor, targets: Tensor) -> Tensor:
         assert guesses.shape[1:] == (3, 64, 64)
         return (guesses - targets).square().mean((1, 2, 3))
 
-    rows = perceptual_distances(audited.records[:8], distance)
-    for row, record in zip(rows, audited.records, strict=False):
+    rows = perceptual_distances(audited.run.records[:8], distance)
+    for row, record in zip(rows, audited.run.records, strict=False):
         assert (row.index, row.defense) == (record.index, record.scenario.defense)
         # Pictures have 8 bits, so a perfect reconstruction is off by their rounding.
         assert row.lpips_transformed == pytest.approx(record.mse_transformed, abs=2e-4)

@@ -181,7 +181,7 @@ BAD_INPUT = [
     (["report"], "takes one run folder, or --compare and two"),
     (["report", "a", "--compare", "a", "b"], "takes one run folder, or --compare and two"),
     (["report", "--compare", "a", "b"], "a: no such run folder"),
-    (["report", "--compare", "a", "b", "--format", "md"], "--format html would do"),
+    (["report", "--compare", "a", "b", "--format", "md"], "expected --format html"),
     (["report", "a", "--out", "b.html"], "--out goes with --compare"),
     (["attack", "--no-such-option"], "No such option"),
     (["nosuch"], "No such command"),

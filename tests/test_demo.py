@@ -13,7 +13,7 @@ def test_the_demo_at_tiny_size_and_again(tmp_path: Path) -> None:
     said: list[str] = []
     result = run_demo(tmp_path, size=TINY, say=said.append)
     assert [line[:3] for line in said] == ["1/3", "2/3", "3/3"]
-    cells = {(one.scenario.stage, one.scenario.defense, one.scenario.attacker) for one in result.records}
+    cells = {(one.scenario.stage, one.scenario.defense, one.scenario.attacker) for one in result.study.run.records}
     assert cells == {
         (stage, defense, attacker)
         for stage in ("untrained", "after 1 training steps")

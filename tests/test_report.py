@@ -15,19 +15,19 @@ from PIL import Image
 from torch import nn
 
 from audits import PLAN, made_record, write_audit, write_records
-from gradveil.audit import spread_of
+from gradveil.audit import AuditPlan, RunNotes, read_run, read_study, spread_of
+from gradveil.audit.accuracy import accuracy_interval
 from gradveil.audit.claim import claim
-from gradveil.audit.plan import AuditPlan
+from gradveil.audit.coverage import missing_parts
+from gradveil.audit.folder import StoredRecord
+from gradveil.audit.pairs import compare_runs
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.report import (
-    RunNotes,
-    Study,
     group_records,
-    read_run,
     write_comparison,
     write_csv,
     write_figures,
@@ -35,11 +35,8 @@ from gradveil.report import (
     write_markdown,
     write_report,
 )
-from gradveil.report.comparison import compare_runs
-from gradveil.report.coverage import missing_parts
+from gradveil.report.figures import tradeoff_points
 from gradveil.report.grid import GAP, LABEL, TILE
-from gradveil.report.run import Named
-from gradveil.report.study import accuracy_interval
 from gradveil.report.traces import traces
 from gradveil.report.wall import MOST_TILES, tiles
 from gradveil.types import Dataset
@@ -120,32 +117,34 @@ def test_raw_records_are_lines_that_name_their_files(run: Path) -> None:
 
 
 def test_the_page_says_what_the_statistics_say(audit: Path) -> None:
-    study = Study(read_run(audit))
+    study = read_study(audit)
     page = Tags(write_report(audit).read_text())
     text = " ".join(page.text.split())
-    assert [one.defense for one in study.found][:4] == ["none", "random", "3-1-7+43-18-18", "gaussian:0.01"]
-    for lights in study.lights.values():
-        for light in lights:
-            assert " ".join(light.overall.text.split()) in text
-            assert light.loss is None or light.loss.text in text
-    for judged in study.stages.values():
-        for one in judged:
+    assert [one.defense for one in study.findings][:4] == ["none", "random", "3-1-7+43-18-18", "gaussian:0.01"]
+    for summaries in study.summaries.values():
+        for summary in summaries:
+            assert " ".join(summary.overall.text.split()) in text
+            assert summary.loss is None or summary.loss.text in text
+    for judgments in study.stages.values():
+        for one in judgments:
             assert one.verdict.text in text
             assert all(said in text for said in one.statements)
-            assert all(success.text in text for success in one.found.success)
-    for vulnerable in study.vulnerable:
+            assert all(success.text in text for success in one.findings.success)
+    for vulnerable in study.vulnerabilities:
         assert vulnerable.text in text
         assert {"loss", "gradient norm", "entropy"} <= vulnerable.images[0].properties.keys()
     assert study.headline in text
     assert not [one for _, one in page.tags if one.get("id") == "missing"]
-    assert {"leaks", "protects"} <= {light.overall.tone for lights in study.lights.values() for light in lights}
+    assert {"leaks", "protects"} <= {
+        summary.overall.tone for summaries in study.summaries.values() for summary in summaries
+    }
 
 
 def test_a_chain_that_begins_with_random_policies_is_no_control(fashion: Dataset, tmp_path: Path) -> None:
     plan = replace(SMALL, defenses=("0-1", "random | prune:0.9", "random:draw=1"), stages=("0",), images=4, trainings=0)
-    study = Study(read_run(write_audit(tmp_path, fashion.test, plan)))
+    study = read_study(write_audit(tmp_path, fashion.test, plan))
     ordered = ["none", "random", "random:draw=1", "0-1", "random | prune:0.9"]
-    assert [one.defense for one in study.found] == ordered
+    assert [one.defense for one in study.findings] == ordered
     controls = {verdict.defense: verdict.control for verdict in study.verdicts}
     assert {name for name, control in controls.items() if control is None} == {"none", "random", "random:draw=1"}
     assert {control.references for control in controls.values() if control is not None} == {2}
@@ -162,12 +161,12 @@ def two_networks(own: Path, fashion: Dataset) -> Path:
 
 
 def test_accuracies_are_those_of_the_network_in_the_plan(two_networks: Path) -> None:
-    study = Study(read_run(two_networks))
-    losses = {key: [light.loss for light in lights] for key, lights in study.lights.items()}
+    study = read_study(two_networks)
+    losses = {key: [one.loss for one in summaries] for key, summaries in study.summaries.items()}
     assert losses["cifar10", SMALL.model] == [None, None]
     assert any(losses[SMALL.dataset, SMALL.model])
-    assert study.tradeoff("cifar10", SMALL.model) == []
-    known = {(one.dataset, one.stage): one.images[0].properties.keys() for one in study.vulnerable}
+    assert tradeoff_points(study, "cifar10", SMALL.model) == []
+    known = {(one.dataset, one.stage): one.images[0].properties.keys() for one in study.vulnerabilities}
     assert "loss" not in known["cifar10", "untrained"]
     assert "loss" in known[SMALL.dataset, "untrained"]
 
@@ -182,7 +181,7 @@ def test_every_address_on_the_page_is_there_once(two_networks: Path) -> None:
 
 def test_same_folder_same_bytes(audit: Path, own: Path) -> None:
     for folder in (audit, own):
-        study = Study(read_run(folder))
+        study = read_study(folder)
         write_markdown(study, folder)
         write_csv(study, folder)
         write_figures(study, folder)
@@ -331,7 +330,7 @@ def hostile(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nothing_in_a_folder_becomes_more_than_text(hostile: Path) -> None:
-    for path in (write_report(hostile), write_comparison(hostile, hostile, hostile / "comparison.html")):
+    for path in (write_report(hostile), write_comparison(*[read_study(hostile)] * 2, hostile / "comparison.html")):
         page = Tags(path.read_text())
         assert [tag for tag, _ in page.tags].count("script") == 1
         for _, attributes in page.tags:
@@ -340,19 +339,19 @@ def test_nothing_in_a_folder_becomes_more_than_text(hostile: Path) -> None:
     page = Tags(write_report(hostile).read_text())
     assert page.text.count("not a picture") == 18
     assert sum(tag == "img" for tag, _ in page.tags) == 18
-    markdown = write_markdown(Study(read_run(hostile)), hostile).read_text()
+    markdown = write_markdown(read_study(hostile), hostile).read_text()
     # An indented block is code, and shown as it is.
     assert not [line for line in markdown.splitlines() if "<script" in line and not line.startswith("    ")]
 
 
 def test_tables_hold_the_findings(audit: Path, tmp_path: Path) -> None:
-    study = Study(read_run(audit))
+    study = read_study(audit)
     findings, images = (list(csv.DictReader(path.read_text().splitlines())) for path in write_csv(study, tmp_path))
     assert len(images) == len(study.run.records)
     worst = [row for row in findings if row["attack"] == "worst case"]
-    assert len(worst) == len(study.found)
-    assert len(findings) == len(worst) + sum(len(one.attacks) for one in study.found)
-    for row, one, verdict in zip(worst, study.found, study.verdicts, strict=True):
+    assert len(worst) == len(study.findings)
+    assert len(findings) == len(worst) + sum(len(one.attacks) for one in study.findings)
+    for row, one, verdict in zip(worst, study.findings, study.verdicts, strict=True):
         assert (row["stage"], row["defense"], row["verdict"]) == (one.stage, one.defense, verdict.level)
         assert float(row["gain_mean"]) == pytest.approx(one.spreads.gain.mean, abs=1e-6)
         assert float(row["delta_20dB"]) == pytest.approx(one.success[0].delta, abs=1e-6)
@@ -366,7 +365,7 @@ def test_tables_hold_the_findings(audit: Path, tmp_path: Path) -> None:
 def test_spreadsheets_get_no_formulas(fashion: Dataset, tmp_path: Path) -> None:
     record = made_record(replace(BARE, model="=cmd()"), fashion.test, 0, 0.5)
     write_records(tmp_path, [replace(record, label="@sum")])
-    for path in write_csv(Study(read_run(tmp_path)), tmp_path):
+    for path in write_csv(read_study(tmp_path), tmp_path):
         row = next(csv.DictReader(path.read_text().splitlines()))
         assert row["model"] == "'=cmd()"
 
@@ -383,7 +382,7 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
         stranger = {"original": record.pictures["reconstruction"]} if record.index == 5 else {}
         better = record.psnr_transformed + shift[record.index]
         path.write_text(replace(record, psnr_transformed=better, pictures=record.pictures | stranger).to_json())
-    pairs = {(pair.stage, pair.defense): pair for pair in compare_runs(Study(read_run(audit)), Study(read_run(other)))}
+    pairs = {(pair.stage, pair.defense): pair for pair in compare_runs(read_study(audit), read_study(other))}
     bare = pairs["untrained", "none"]
     assert bare.difference is not None
     expected = spread_of([shift[index] for index in range(5)])
@@ -392,10 +391,12 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
     assert (bare.difference.n, bare.tone, bare.words) == (5, "leaks", "second leaks more")
     assert pairs["untrained", "prune:0.9"].words == "only in the second run"
     assert pairs["untrained", "gaussian:0.01"].words == "only in the first run"
-    text = " ".join(Tags(write_comparison(audit, other, tmp_path / "c.html").read_text()).text.split())
+    text = " ".join(
+        Tags(write_comparison(read_study(audit), read_study(other), tmp_path / "c.html").read_text()).text.split()
+    )
     assert "plan: images 9 6" in text
     assert "second leaks more" in text
-    same = Tags(write_comparison(audit, audit, tmp_path / "c.html").read_text()).text
+    same = Tags(write_comparison(*[read_study(audit)] * 2, tmp_path / "c.html").read_text()).text
     assert "are the same" in same
 
 
@@ -409,7 +410,7 @@ def test_images_are_compared_with_the_originals_of_their_own_stage(fashion: Data
                 moved = index + 10 * (number + 1) if stage == rounds[1] else index
                 cropped = made_record(BARE, fashion.test, moved, 0.5).pictures["original"]
                 write_records(tmp_path / name, [replace(record, pictures=record.pictures | {"original": cropped})])
-    studies = (Study(read_run(tmp_path / name)) for name in ("first", "second"))
+    studies = (read_study(tmp_path / name) for name in ("first", "second"))
     same, other = compare_runs(*studies)
     assert (same.stage, same.difference and same.difference.n) == (rounds[0], 3)
     assert (other.stage, other.words) == (rounds[1], "no image in common")
@@ -435,7 +436,7 @@ def test_curves_are_means_over_the_images_of_a_cell(fashion: Dataset) -> None:
 
 
 def test_a_wall_too_large_shows_the_worst_of_every_cell(fashion: Dataset, audit: Path) -> None:
-    few = list(read_run(audit).named)
+    few = list(read_run(audit).stored)
     many = [
         replace(one, record=replace(one.record, index=100 * copy + one.record.index))
         for copy in range(30)
@@ -466,7 +467,8 @@ def test_pictures_show_what_their_gain_is_of(fashion: Dataset, tmp_path: Path) -
         shown = from_png(records[at].pictures[name]).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
         assert tile.convert("RGB").tobytes() == shown.tobytes(), (at, name)
     last = {
-        tile.record.scenario: tile.pictures[-1].png for tile in tiles([Named("a", False, record) for record in records])
+        tile.record.scenario: tile.pictures[-1].png
+        for tile in tiles([StoredRecord("a", False, record) for record in records])
     }
     assert last == {
         one.scenario: one.pictures["estimate" if one.scenario == knowing else "reconstruction"] for one in records
@@ -665,7 +667,7 @@ def test_without_scripts_everything_is_there(large: Path, browser: object) -> No
 
 
 def test_hostile_folders_run_nothing_and_stay_in_their_frame(hostile: Path, browser: object) -> None:
-    pages = [write_report(hostile), write_comparison(hostile, hostile, hostile / "comparison.html")]
+    pages = [write_report(hostile), write_comparison(*[read_study(hostile)] * 2, hostile / "comparison.html")]
     for path in pages:
         for width in (390, 1440):
             with Tab(browser, path, width) as tab:
@@ -675,7 +677,7 @@ def test_hostile_folders_run_nothing_and_stay_in_their_frame(hostile: Path, brow
 
 
 def test_two_runs_in_a_browser(run: Path, large: Path, browser: object, tmp_path: Path) -> None:
-    path = write_comparison(large.parent, large.parent, tmp_path / "comparison.html")
+    path = write_comparison(*[read_study(large.parent)] * 2, tmp_path / "comparison.html")
     for width in (390, 1440):
         with Tab(browser, path, width, "dark") as tab:
             assert tab.page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,17 +1,23 @@
 """What attack records allow to be said of a defense: figures with intervals, verdicts, and which images are vulnerable.
 
-`findings_of(records, eps)` -> `verdicts_on(found, controls)` -> `overall(verdicts)`; beside them `accuracy_losses`, `statement`
-and `vulnerability_of`. All are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
+`run_audit` attacks and gives a `Study`; `read_study(folder)` gives that of an earlier run. Inside it goes
+`findings_of(records, eps)` -> `verdicts_on(findings, controls)` -> `overall(verdicts)`; beside them `accuracy_losses`,
+`statement` and `vulnerability_of`. Those are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
 """
 
 from gradveil.audit.accuracy import Accuracy, AccuracyLoss, accuracy_loss, accuracy_losses
 from gradveil.audit.comparisons import Comparison
 from gradveil.audit.correlations import Agreement, Correlation
 from gradveil.audit.findings import AttackFindings, Findings, ImageFigures, Spreads, findings_of
+from gradveil.audit.folder import RunFolder, read_run
 from gradveil.audit.identification import Identification
+from gradveil.audit.matrix import run_audit
+from gradveil.audit.notes import RunNotes
+from gradveil.audit.plan import AuditPlan, AuditSettings
 from gradveil.audit.properties import Properties, image_properties
 from gradveil.audit.proportions import Proportion
 from gradveil.audit.spread import Spread, spread_of
+from gradveil.audit.study import DefenseSummary, Judgment, Study, read_study
 from gradveil.audit.success import Success, statement
 from gradveil.audit.summary import Overall, overall
 from gradveil.audit.verdicts import Level, Tone, Verdict, verdicts_on
@@ -22,17 +28,24 @@ __all__ = [
     "AccuracyLoss",
     "Agreement",
     "AttackFindings",
+    "AuditPlan",
+    "AuditSettings",
     "Comparison",
     "Correlation",
+    "DefenseSummary",
     "Findings",
     "Identification",
     "ImageFigures",
+    "Judgment",
     "Level",
     "Overall",
     "Properties",
     "Proportion",
+    "RunFolder",
+    "RunNotes",
     "Spread",
     "Spreads",
+    "Study",
     "Success",
     "Tone",
     "Verdict",
@@ -43,6 +56,9 @@ __all__ = [
     "findings_of",
     "image_properties",
     "overall",
+    "read_run",
+    "read_study",
+    "run_audit",
     "spread_of",
     "statement",
     "verdicts_on",

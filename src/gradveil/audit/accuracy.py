@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from gradveil.audit.proportions import newcombe
+from gradveil.audit.proportions import exact_interval, newcombe
 from gradveil.audit.spread import spread_of, t_factor
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
@@ -87,6 +87,17 @@ def accuracy_losses(accuracies: Sequence[Accuracy]) -> list[AccuracyLoss]:
     """The losses of all defenses that were trained, in the order in which they come."""
     names = dict.fromkeys(one.defense for one in accuracies if one.defense != UNDEFENDED)
     return [loss for name in names if (loss := accuracy_loss(accuracies, name)) is not None]
+
+
+def accuracy_interval(accuracies: Sequence[Accuracy]) -> tuple[float, float, float]:
+    """Mean and 95% interval: over seeds where there are several, else what the finite test set gives (Clopper-Pearson)."""
+    if len(accuracies) > 1:
+        over = spread_of([one.accuracy for one in accuracies])
+        assert over.low is not None
+        assert over.high is not None
+        return over.mean, max(0.0, over.low), min(1.0, over.high)
+    (one,) = accuracies
+    return one.accuracy, *exact_interval(round(one.accuracy * one.test_images), one.test_images)
 
 
 def _loss(

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gradveil.audit.plan import AuditPlan
+from gradveil.audit.plan import AuditSettings
 from gradveil.errors import GradveilError
 from gradveil.io.files import read_text, write_text
 from gradveil.io.typed_json import from_json
@@ -21,7 +21,7 @@ class Claim:
     `weights_sha256` is of the weights file that was given, None without one: another network may come to lie at the same path.
     """
 
-    plans: tuple[AuditPlan, ...]
+    plans: tuple[AuditSettings, ...]
     weights_sha256: str | None = None
 
     def __post_init__(self) -> None:
@@ -40,10 +40,10 @@ class Claim:
             raise GradveilError(f"not the plans of an audit: {error}") from error
 
 
-def claim(plan: AuditPlan, folder: Path) -> Claim:
+def claim(plan: AuditSettings, folder: Path) -> Claim:
     """Add the plan to those of the folder; one about another network or other images is refused, and nothing is written."""
     sha256 = None if plan.weights is None else _sha256(Path(plan.weights))
-    earlier: tuple[AuditPlan, ...] = ()
+    earlier: tuple[AuditSettings, ...] = ()
     if (folder / CLAIM).exists():
         found = read_claim(folder)
         for name in ("dataset", "model", "seed", "epochs"):

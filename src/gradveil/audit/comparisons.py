@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from gradveil.audit.findings import Findings, worst_gains
 from gradveil.audit.spread import Spread, spread_of
+from gradveil.defenses import Random
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,11 @@ def compare_with_controls(defended: Findings, controls: Sequence[Findings]) -> C
     else:
         text = f"No better than {who}, as far as this shows: {difference.words()} less leaks."
     return Comparison(defended.defense, who, difference, len(drawn), sum(mean > own for mean in means), text)
+
+
+def is_control(defense: str) -> bool:
+    """Whether a defense is random policies and nothing else; a chain that begins with them is a defense like any other."""
+    return defense.partition(":")[0] == Random.name and "|" not in defense
 
 
 def _reversed_words(difference: Spread) -> str:

@@ -1,6 +1,5 @@
 """What the attacks got, per model, stage and defense: every attack by itself, and the worst case over all of them."""
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ from gradveil.audit.spread import Spread, spread_of
 from gradveil.audit.success import Success, success
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.training.stage import Stage
 
 WORST_IMAGES = 5
 
@@ -75,7 +75,7 @@ class Findings:
 
     dataset: str
     model: str
-    stage: str
+    stage: Stage
     defense: str
     n: int
     spreads: Spreads
@@ -90,18 +90,18 @@ class Findings:
     attacks: tuple[AttackFindings, ...]
 
     @property
-    def setting(self) -> tuple[str, str, str]:
+    def setting(self) -> tuple[str, str, Stage]:
         """What has to be equal for two defenses to be comparable."""
         return self.dataset, self.model, self.stage
 
 
 def findings_of(records: Sequence[Record], eps: Sequence[float]) -> list[Findings]:
     """The findings of every (dataset, model, stage, defense), early stages first and the undefended before the defended."""
-    cells: dict[tuple[str, str, str, str], list[Record]] = {}
+    cells: dict[tuple[str, str, Stage, str], list[Record]] = {}
     for record in records:
         of = record.scenario
         cells.setdefault((of.dataset, of.model, of.stage, of.defense), []).append(record)
-    ordered = sorted(cells, key=lambda cell: (*cell[:2], stage_order(cell[2]), cell[3] != UNDEFENDED, cell[3]))
+    ordered = sorted(cells, key=lambda cell: (*cell[:2], cell[2], cell[3] != UNDEFENDED, cell[3]))
     return [_found(cell, cells[cell], sorted(set(eps))) for cell in ordered]
 
 
@@ -122,14 +122,7 @@ def worst_gains(found: Findings, keys: Collection[tuple[str, str]] | None = None
     return {one.index: one.gain for one in worst_cases(chosen)}
 
 
-def stage_order(stage: str) -> tuple[int, float, str]:
-    """Untrained, then by the number in the words, then whatever calls itself trained."""
-    number = re.search(r"\d+(\.\d+)?", stage)
-    kind = 0 if stage == "untrained" else 2 if stage.startswith("trained") else 1
-    return kind, float(number.group()) if number else 0.0, stage
-
-
-def _found(cell: tuple[str, str, str, str], records: list[Record], eps: Sequence[float]) -> Findings:
+def _found(cell: tuple[str, str, Stage, str], records: list[Record], eps: Sequence[float]) -> Findings:
     by_attack: dict[tuple[str, str], dict[int, Record]] = {}
     # The same run may be there more than once, say in other batches: the worst one counts.
     for record in sorted(records, key=lambda one: (not one.diverged, one.leaked)):

@@ -76,7 +76,7 @@ def perceptual_distances(records: Sequence[Record], metric: Metric) -> list[Perc
         of = record.scenario
         found.append(
             PerceptualDistance(
-                of.stage,
+                str(of.stage),
                 of.defense,
                 of.attack_in_words,
                 of.attacker,

@@ -1,36 +1,85 @@
 """An audit as data: which defenses are tried against which attacks, at which stages of training, on how many images."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from gradveil.attacks import Attacker, parse_attack
-from gradveil.defenses import parse_defense
+from gradveil.attacks import ATTACKS, Attack, Attacker, AttackSettings, attack_settings, fast, parse_attack
+from gradveil.defenses import Defense, NoDefense, Random, parse_defense
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED, Scenario, ScenarioKey
+from gradveil.models import Model, model_name
+from gradveil.naming import format_settings
 from gradveil.training.early import MOST_STEPS
+from gradveil.training.stage import Stage
 
-RANDOM = "random"
 TRAINED = "trained"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One defense at one stage against one attack, by an attacker who knows it or not."""
-
-    stage: str
-    defense: str
-    attack: str
-    attacker: Attacker
+# What every audit compares with.
+CONTROLS = (NoDefense(), Random())
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """Everything that decides an audit.
+    """Everything that decides an audit of a model on a dataset.
+
+    - `model` is a name or a module of your own; `weights` a safetensors file for it.
+    - `defenses`, `attacks` are objects. Undefended gradients and random policies are always there, to compare with, and every
+      defense meets an attacker who knows it.
+    - `stages` at which the network is attacked.
+    - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
+    - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
+
+        AuditPlan("convnet-16", defenses=(Prune(0.9),), attacks=(fast(iterations=200),), images=16)
+    """
+
+    model: Model
+    defenses: tuple[Defense, ...] = ()
+    attacks: tuple[Attack, ...] = (fast(),)  # frozen
+    stages: tuple[Stage, ...] = (Stage(),)
+    images: int = 32
+    eps: tuple[float, ...] = (20.0,)
+    epochs: int = 12
+    trainings: int = 0
+    weights: Path | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *self.defenses)}.values()))
+        self.settings("")  # bad numbers are refused there
+
+    def scenarios(self, dataset: str, stage: Stage, defense: Defense) -> list[Scenario]:
+        """What is attacked of one defense at one stage."""
+        name = model_name(self.model)
+        return [
+            Scenario(dataset, name, stage, attack, defense, attacker, self.seed)
+            for attack in self.attacks
+            for attacker in attackers_of(str(defense))
+        ]
+
+    def settings(self, dataset: str) -> "AuditSettings":
+        """The plan in texts and numbers, for files and pages."""
+        attacks, iterations = _attack_texts(self.attacks)
+        return AuditSettings(
+            dataset,
+            model_name(self.model),
+            tuple(map(str, self.defenses)),
+            attacks,
+            tuple(f"{stage.count:g}" if stage.unit == "steps" else TRAINED for stage in self.stages),
+            self.images,
+            self.eps,
+            iterations,
+            self.epochs,
+            self.trainings,
+            None if self.weights is None else str(self.weights),
+            self.seed,
+        )
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """A plan in texts and numbers: what files and the command line say.
 
     `stages` are numbers of training steps, or `trained`: after `epochs` epochs with the defense on, or the weights given.
-    Accuracy is that of `trainings` trainings per defense, none for 0. `eps` are PSNRs in dB that a reconstruction should not
-    reach. Undefended gradients and random policies are always there, to compare with; and every defense meets an attacker
-    who knows it.
     """
 
     dataset: str
@@ -47,57 +96,64 @@ class AuditPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        defenses = dict.fromkeys([UNDEFENDED, RANDOM, *(str(parse_defense(one, files=False)) for one in self.defenses)])
-        object.__setattr__(self, "defenses", tuple(defenses))
+        object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
         for what, values in (("attack", self.attacks), ("stage", self.stages), ("eps", self.eps)):
             if not values or len(set(values)) != len(values):
-                raise GradveilError(f"an audit needs every {what} once and at least one, got {list(values)}")
-        for attack in self.attacks:
-            parse_attack(attack, iterations=self.iterations)
-        for stage in self.stages:
-            if stage != TRAINED and (re.fullmatch(r"\d{1,6}", stage) is None or int(stage) > MOST_STEPS):
-                raise GradveilError(
-                    f"stage {stage!r}: a number of training steps such as 0 or 20, or trained, would do"
-                )
+                raise GradveilError(f"expected every {what} once and at least one, got {list(values)}")
+        for text in (*self.attacks, *self.defenses):
+            if re.fullmatch(r"[\w .:+|=,~-]+", text) is None:
+                raise GradveilError(f"expected the text of an attack or a defense, got {text!r}")
         if not 1 <= self.images <= 100_000 or not 0 <= self.trainings <= 100 or not 1 <= self.epochs <= 100_000:
             raise GradveilError(
-                f"an audit takes 1 to 100000 images, 0 to 100 trainings and 1 to 100000 epochs, got {self.images}, "
+                f"expected 1 to 100000 images, 0 to 100 trainings and 1 to 100000 epochs, got {self.images}, "
                 f"{self.trainings} and {self.epochs}"
             )
         if not all(0 < value < 200 for value in self.eps):
-            raise GradveilError(f"eps is a PSNR in dB such as 20, got {', '.join(f'{value:g}' for value in self.eps)}")
-        if self.weights is not None and self.stages != (TRAINED,):
-            raise GradveilError("weights bring the stage with them: --stages trained would do")
+            raise GradveilError(f"expected eps in dB such as 20, got {', '.join(f'{value:g}' for value in self.eps)}")
+        self.parse_stages()
 
-    @property
-    def cells(self) -> list[Cell]:
-        """The matrix."""
+    def parse(self) -> AuditPlan:
+        """The plan that the texts name; bad names are refused here."""
+        return AuditPlan(
+            self.model,
+            tuple(parse_defense(one) for one in self.defenses),
+            tuple(parse_attack(attack, iterations=self.iterations) for attack in self.attacks),
+            self.parse_stages(),
+            self.images,
+            self.eps,
+            self.epochs,
+            self.trainings,
+            None if self.weights is None else Path(self.weights),
+            self.seed,
+        )
+
+    def parse_stages(self) -> tuple[Stage, ...]:
+        """The stages that the texts name."""
+        for stage in self.stages:
+            if stage != TRAINED and (re.fullmatch(r"\d{1,6}", stage) is None or int(stage) > MOST_STEPS):
+                raise GradveilError(f"expected stages such as 0, 20 (training steps) or trained, got {stage!r}")
+        if self.weights is not None and self.stages != (TRAINED,):
+            raise GradveilError("weights bring the stage with them: use --stages trained")
+        trained = Stage("weights") if self.weights is not None else Stage("epochs", self.epochs)
+        return tuple(trained if stage == TRAINED else Stage("steps", int(stage)) for stage in self.stages)
+
+    def _attack(self, text: str) -> tuple[str, AttackSettings]:
+        """As records name it; an attack of somebody's own is known by its text only."""
+        known = text.partition(":")[0] in ATTACKS
+        return attack_settings(parse_attack(text, iterations=self.iterations)) if known else (text, AttackSettings())
+
+    def keys(self) -> list[ScenarioKey]:
+        """What the plan attacks, as records are filed."""
         return [
-            Cell(stage, defense, attack, attacker)
-            for stage in self.stages
+            replace(
+                ScenarioKey(self.dataset, self.model, stage, defense, name, None, self.seed, attacker=attacker),
+                **asdict(settings),
+            )
+            for stage in self.parse_stages()
             for defense in self.defenses
-            for attack in self.attacks
+            for name, settings in map(self._attack, self.attacks)
             for attacker in attackers_of(defense)
         ]
-
-    def in_words(self, stage: str) -> str:
-        """A stage as records say it."""
-        if stage != TRAINED:
-            return "untrained" if int(stage) == 0 else f"after {int(stage)} training steps"
-        return "trained, weights as given" if self.weights is not None else f"trained for {self.epochs} epochs"
-
-    def scenario(self, cell: Cell) -> Scenario:
-        """What is attacked in a cell."""
-        return ScenarioKey(
-            self.dataset,
-            self.model,
-            self.in_words(cell.stage),
-            cell.defense,
-            cell.attack,
-            self.iterations,
-            self.seed,
-            attacker=cell.attacker,
-        ).parse()
 
 
 def attackers_of(defense: str) -> tuple[Attacker, ...]:
@@ -105,8 +161,8 @@ def attackers_of(defense: str) -> tuple[Attacker, ...]:
     return ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
 
 
-def parse_defenses(text: str) -> tuple[str, ...]:
-    """`none,precode:k=64,beta=1e-3,3-1-7` to names: what looks like a setting belongs to the defense before it."""
+def split_defenses(text: str) -> tuple[str, ...]:
+    """`none,precode:k=64,beta=1e-3,3-1-7` to texts: what looks like a setting belongs to the defense before it."""
     parts: list[str] = []
     for part in text.split(","):
         if parts and re.match(r"\s*[a-z_]+\s*=", part):
@@ -114,5 +170,14 @@ def parse_defenses(text: str) -> tuple[str, ...]:
         else:
             parts.append(part.strip())
     if not all(parts):
-        raise GradveilError(f"a defense is missing in {text!r}; something like none,3-1-7,prune:0.9 would do")
+        raise GradveilError(f"expected defenses such as none,3-1-7,prune:0.9, got {text!r}")
     return tuple(parts)
+
+
+def _attack_texts(attacks: tuple[Attack, ...]) -> tuple[tuple[str, ...], int | None]:
+    """Names, and the iterations where all have the same; other settings are part of an attack's text."""
+    named = [attack_settings(attack) for attack in attacks]
+    iterations = named[0][1].iterations if named else None
+    if all(settings == AttackSettings(iterations=iterations) for _, settings in named):
+        return tuple(name for name, _ in named), iterations
+    return tuple(format_settings(settings, name) for name, settings in named), None

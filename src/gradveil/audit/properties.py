@@ -5,10 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import nn
 
+from gradveil.client import loss_of, share
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
 from gradveil.leakage.records import Record
+from gradveil.types import Batch, ImageSet, to_unit
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,20 @@ def image_properties(records: Sequence[Record]) -> Properties:
     pictures = {record.index: record.pictures["original"] for record in sorted(records, key=lambda one: one.index)}
     greys = {index: grey for index, text in pictures.items() if (grey := _grey(text)) is not None}
     return {name: {index: of(grey) for index, grey in greys.items()} for name, of in PROPERTIES.items()}
+
+
+def stage_properties(network: nn.Module, stage: str, images: ImageSet, indices: Sequence[int]) -> list[StageProperties]:
+    """Loss and length of the undefended gradient of each image; `stage` is what the records call the network's stage."""
+    network.eval()
+    found = []
+    for index in indices:
+        one = images.take([index])
+        batch = Batch(to_unit(one.images), one.labels)
+        with torch.no_grad():
+            loss = float(loss_of(network, batch))
+        squares = [tensor.double().square().sum() for tensor in share(network, batch).values()]
+        found.append(StageProperties(stage, index, round(loss, 6), round(float(torch.stack(squares).sum().sqrt()), 6)))
+    return found
 
 
 def _grey(text: str) -> Grey | None:

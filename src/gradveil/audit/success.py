@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from gradveil.audit.accuracy import AccuracyLoss
 from gradveil.audit.proportions import Proportion, percent_round_up, proportion, round_up
+from gradveil.training.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def success(runs: Mapping[int, Sequence[tuple[float, float]]], eps: float) -> Su
     return Success(eps, reached, reached.upper, by_null, indices, _words(reached, eps, by_null))
 
 
-def statement(found: Success, loss: AccuracyLoss | None, *, defense: str, model: str, stage: str) -> str:
+def statement(found: Success, loss: AccuracyLoss | None, *, defense: str, model: str, stage: Stage) -> str:
     """The (eps, delta, gamma) of the paper in one sentence: Pr[PSNR(x*, T(x)) < eps] >= 1 - delta, accuracy loss < gamma."""
     against = f"against the attacks tried on {model}, {stage}, worst case per image, n={found.reached.n}"
     if found.delta >= 1:

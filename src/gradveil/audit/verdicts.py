@@ -134,7 +134,9 @@ def _verdict(found: Findings, bare: Findings | None, random: Sequence[Findings])
     if control is not None:
         text += f" {control.text}"
     return Verdict(
-        *found.setting,
+        found.dataset,
+        found.model,
+        str(found.stage),
         found.defense,
         level,
         TONES[level],

@@ -84,6 +84,7 @@ def attack(
     from gradveil.leakage.measuring import check, measure
     from gradveil.leakage.scenario import ScenarioKey
     from gradveil.progress import bar
+    from gradveil.training.stage import Stage
 
     if what is not None:
         if what != "list":
@@ -97,7 +98,7 @@ def attack(
     scenario = ScenarioKey(
         dataset,
         "",
-        "",
+        Stage(),
         defense,
         attack,
         iterations,
@@ -117,7 +118,7 @@ def attack(
     ).parse()
     check(scenario, loaded.test, chosen)
     network = open_network(model, weights, loaded, seed, stage=stage, defense=scenario.defense)
-    scenario = replace(scenario, model=network.name, stage=str(network.stage))
+    scenario = replace(scenario, model=network.name, stage=network.stage)
     records = measure(
         scenario, network.module, loaded.test, chosen, out, public=loaded.train, workers=workers, progress=bar
     )

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.network import DEFAULT_MODEL
+from gradveil.cli.network import ModelOption, model_of
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say, table
 from gradveil.cli.report import FormatOption
 
 if TYPE_CHECKING:
-    from gradveil.audit.plan import AuditPlan
-    from gradveil.report import Study
+    from gradveil.audit.plan import AuditSettings
+    from gradveil.audit.study import Study
 
 
 def audit(
-    model: Annotated[str, typer.Option(help="Model name, or package.module:function.")] = DEFAULT_MODEL,
+    model: ModelOption = None,
     weights: Annotated[
         Path | None, typer.Option(help="safetensors file of a trained model; then --stages is trained.")
     ] = None,
@@ -61,20 +61,21 @@ def audit(
     from dataclasses import asdict
 
     from gradveil import datasets
-    from gradveil.audit.claim import read_claim
     from gradveil.audit.matrix import run_audit
+    from gradveil.audit.notes import RunNotes
     from gradveil.audit.perception import lpips_metric
-    from gradveil.audit.plan import TRAINED, AuditPlan, parse_defenses
+    from gradveil.audit.plan import TRAINED, AuditSettings, split_defenses
     from gradveil.cli.report import parse_formats, write_formats
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug
     from gradveil.progress import bar
-    from gradveil.report import RunNotes, Study, read_run
 
-    plan = AuditPlan(
+    name = model_of(model, weights)
+    settings = AuditSettings(
         dataset=dataset,
-        model=model,
-        defenses=tuple(str(parse_defense(one)) for one in parse_defenses(defenses)),
+        model=name,
+        # Policy files are read once: afterwards the policy itself is the text.
+        defenses=tuple(str(parse_defense(one)) for one in split_defenses(defenses)),
         attacks=parse_words(attacks),
         stages=parse_words(stages or ("0,5,20" if weights is None else TRAINED)),
         images=images,
@@ -85,24 +86,27 @@ def audit(
         weights=None if weights is None else str(weights),
         seed=seed,
     )
+    plan = settings.parse()
     wanted = parse_formats(form)
-    folder = out or Path("runs/audit") / slug(dataset, model)
+    folder = out or Path("runs/audit") / slug(dataset, name)
     check_folder(folder)
     metric = lpips_metric() if lpips else None
     loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
-    run_audit(plan, loaded, folder, workers=workers, metric=metric, progress=bar)
-    # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.
-    commands = [command_of(one, folder, data_dir=data_dir, lpips=lpips) for one in read_claim(folder).plans]
-    RunNotes(title=f"Audit of {model} on {dataset}", commands=tuple(commands)).save(folder)
-    written = write_formats(folder, wanted)
-    study = Study(read_run(folder))
+
+    def notes(plans: tuple[AuditSettings, ...]) -> RunNotes:
+        # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.
+        commands = [command_of(one, folder, data_dir=data_dir, lpips=lpips) for one in plans]
+        return RunNotes(title=f"Audit of {name} on {dataset}", commands=tuple(commands))
+
+    study = run_audit(plan, loaded, folder, workers=workers, metric=metric, notes=notes, progress=bar)
+    written = write_formats(study, wanted)
     if json:
         emit(
             {
                 "out": str(folder),
-                "plan": asdict(plan),
+                "plan": asdict(settings),
                 "files": [str(path) for path in written],
-                "overall": [asdict(light.overall) for lights in study.lights.values() for light in lights],
+                "overall": [asdict(one.overall) for summaries in study.summaries.values() for one in summaries],
                 "verdicts": [asdict(verdict) for verdict in study.verdicts],
                 "accuracy": [asdict(loss) for loss in study.losses.values()],
             }
@@ -114,25 +118,25 @@ def audit(
 
 def show(study: "Study") -> None:
     """The verdict on every defense, for people."""
-    for (dataset, model), lights in study.lights.items():
+    for (dataset, model), summaries in study.summaries.items():
         table(
             f"{model} on {dataset}",
             ["defense", "verdict", "gain at worst, dB", "accuracy lost"],
             [
                 [
-                    light.overall.defense,
-                    light.overall.level,
-                    f"{light.worst.mean:+.1f}" + ("" if light.worst.sd is None else f" ± {light.worst.sd:.1f}"),
-                    "-" if light.loss is None else f"{100 * light.loss.loss:+.1f} points",
+                    one.overall.defense,
+                    one.overall.level,
+                    f"{one.worst.mean:+.1f}" + ("" if one.worst.sd is None else f" ± {one.worst.sd:.1f}"),
+                    "-" if one.loss is None else f"{100 * one.loss.loss:+.1f} points",
                 ]
-                for light in lights
+                for one in summaries
             ],
         )
-        for light in lights:
-            typer.echo(f"{light.overall.defense}: {light.overall.text}")
+        for one in summaries:
+            typer.echo(f"{one.overall.defense}: {one.overall.text}")
 
 
-def command_of(plan: "AuditPlan", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
+def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
     """What repeats the audit."""
     options: dict[str, str | int | float | None] = {
         "model": plan.model,
@@ -166,4 +170,4 @@ def parse_decibels(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise GradveilError(f"eps {text!r}: PSNRs in dB such as 20 or 20,25 would do") from None
+        raise GradveilError(f"expected eps in dB such as 20 or 20,25, got {text!r}") from None

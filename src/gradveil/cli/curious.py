@@ -91,8 +91,9 @@ def attack_scenario(
 ) -> "Scenario":
     """How recordings are attacked: as `before` except for what was asked for; each of them fills in what it is of."""
     from gradveil.leakage.scenario import ScenarioKey
+    from gradveil.training.stage import Stage
 
-    key = ScenarioKey("", "", "", "none", "", None, 0) if before is None else before.key
+    key = ScenarioKey("", "", Stage(), "none", "", None, 0) if before is None else before.key
     asked = {"attack": attack, "iterations": iterations, "labels": labels, "attacker": attacker, "seed": seed}
     changes = {name: value for name, value in asked.items() if value is not None}
     return replace(key, **changes).parse()  # type: ignore[arg-type]

@@ -23,20 +23,18 @@ def demo(
 
     from gradveil.cli.demo_run import run_demo
     from gradveil.progress import bar
-    from gradveil.report import Study, read_run
 
     check_folder(out)
     result = run_demo(out, seed=seed, workers=workers, progress=bar, say=say)
-    study = Study(read_run(out))
     if json:
         emit(
             {
                 "policy": result.policy,
                 "report": str(result.page),
-                "verdicts": [asdict(verdict) for verdict in study.verdicts],
-                "images": [asdict(record.scenario) | record.figures() for record in result.records],
+                "verdicts": [asdict(verdict) for verdict in result.study.verdicts],
+                "images": [asdict(record.scenario) | record.figures() for record in result.study.run.records],
             }
         )
         return
-    show(study)
+    show(result.study)
     typer.echo(f"report: {result.page}")

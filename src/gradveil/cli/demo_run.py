@@ -4,19 +4,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gradveil.attacks import fast
 from gradveil.audit.matrix import run_audit
+from gradveil.audit.notes import RunNotes
 from gradveil.audit.plan import AuditPlan
+from gradveil.audit.study import Study
 from gradveil.datasets import load
-from gradveil.leakage.records import Record
+from gradveil.defenses import Augment
 from gradveil.models import untrained
 from gradveil.progress import Progress, silent
-from gradveil.report import RunNotes, write_report
-from gradveil.report.grid import write_grid
-from gradveil.report.groups import group_records
+from gradveil.report import group_records, write_grid, write_page
 from gradveil.scores import Scorer
 from gradveil.search import SearchPlan, search
 from gradveil.training import SEMI_FRACTION, Recipe, train
 from gradveil.training.networks import load_model
+from gradveil.training.stage import Stage
 
 DATASET = "fashion-mnist-tenth"
 SEARCHED_MODEL = "convnet-16"
@@ -31,16 +33,16 @@ class Size:
     score_images: int = 8
     images: int = 8
     iterations: int = 100
-    stages: tuple[str, ...] = ("0",)
+    stages: tuple[Stage, ...] = (Stage(),)
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo found: the policy, every record, and the page."""
+    """What the demo found: the policy, the study of its audit, and the page."""
 
     policy: str
     semi_accuracy: float
-    records: tuple[Record, ...]
+    study: Study
     page: Path
 
 
@@ -71,25 +73,23 @@ def run_demo(
 
     say(f"2/3 a race between {size.policies} random policies on up to {size.score_images} images each")
     scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=4, batch_size=25, seed=seed)
-    plan = SearchPlan(policies=size.policies, keep=5, fresh=size.score_images // 2)
-    found = search(scorer, folder / "study.sqlite3", plan, workers=workers, progress=progress)
+    race = SearchPlan(policies=size.policies, keep=5, fresh=size.score_images // 2)
+    found = search(scorer, folder / "study.sqlite3", race, workers=workers, progress=progress)
     policy = str(found.best[0].policy)
 
     say(
         f"3/3 auditing {SEARCHED_MODEL} with {size.images} private images: no defense, random policies, and {policy}, "
         "by attackers who ignore the defense and who know it"
     )
-    audited = AuditPlan(
-        DATASET,
+    plan = AuditPlan(
         SEARCHED_MODEL,
-        (policy,),
-        stages=size.stages,
+        (Augment(found.best[0].policy),),
+        (fast(iterations=size.iterations),),
+        size.stages,
         images=size.images,
-        iterations=size.iterations,
         seed=seed,
     )
-    audit = run_audit(audited, dataset, folder, workers=workers, progress=progress)
-    RunNotes(
+    notes = RunNotes(
         title="What your gradients give away, and what a searched policy changes",
         commands=(f"gradveil demo --seed {seed}",),
         remarks=(
@@ -100,7 +100,8 @@ def run_demo(
             "the policy costs in accuracy is not measured here; S_acc below is only a prediction of it.",
         ),
         search=found.summary(),
-    ).save(folder)
-    for group in group_records(audit.records):
+    )
+    study = run_audit(plan, dataset, folder, workers=workers, notes=lambda plans: notes, progress=progress)
+    for group in group_records(study.run.records):
         write_grid(group, folder / f"{group.model}-{group.stage.replace(' ', '-')}.png")
-    return DemoResult(policy, semi.accuracy, audit.records, write_report(folder))
+    return DemoResult(policy, semi.accuracy, study, write_page(study))

@@ -1,11 +1,14 @@
 """`gradveil report`: pages, tables and figures from run folders."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gradveil.cli.output import JsonOption, emit, say
+
+if TYPE_CHECKING:
+    from gradveil.audit.study import Study
 
 FORMATS = ("html", "md", "csv", "png")
 FormatOption = Annotated[
@@ -32,20 +35,24 @@ def report(
         gradveil report runs/audit --format html,md,csv,png
         gradveil report --compare runs/before runs/after
     """
+    from gradveil.audit.study import read_study
     from gradveil.errors import GradveilError
     from gradveil.report import write_comparison
 
     if (folder is None) == (compare is None):
-        raise GradveilError("gradveil report takes one run folder, or --compare and two; one of the two would do")
+        raise GradveilError("gradveil report takes one run folder, or --compare and two, not both")
     if compare is not None:
         if formats != "html":
-            raise GradveilError(f"--compare writes a page: --format html would do, got {formats!r}")
-        written = [write_comparison(*compare, out or compare[1] / "comparison.html")]
+            raise GradveilError(f"--compare writes a page: expected --format html, got {formats!r}")
+        first, second = compare
+        page = out or second / "comparison.html"
+        written = [write_comparison(read_study(first), read_study(second), page)]
     elif out is not None:
         raise GradveilError("--out goes with --compare; the report of a folder is written into it")
     else:
         assert folder is not None
-        written = write_formats(folder, parse_formats(formats))
+        wanted = parse_formats(formats)
+        written = write_formats(read_study(folder), wanted)
     if json:
         emit({"report": str(written[0]), "bytes": written[0].stat().st_size, "files": [str(path) for path in written]})
     else:
@@ -61,11 +68,11 @@ def parse_formats(text: str) -> list[str]:
     return [lookup({name: name for name in FORMATS}, name, "format") for name in names]
 
 
-def write_formats(folder: Path, formats: list[str]) -> list[Path]:
-    """Write the report of a run folder in these formats, into it."""
-    from gradveil.report import Study, read_run, write_csv, write_figures, write_markdown, write_page
+def write_formats(study: "Study", formats: list[str]) -> list[Path]:
+    """Write the report of a study in these formats, into its folder."""
+    from gradveil.report import write_csv, write_figures, write_markdown, write_page
 
-    study = Study(read_run(folder))
+    folder = study.run.folder
     paths: list[Path] = []
     for name in formats:
         match name:

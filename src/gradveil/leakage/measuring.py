@@ -41,7 +41,7 @@ def measure(
     - Records appear in `folder` one by one. What is there already is not attacked again.
     - `workers` processes share the work, here or on any joblib `backend`, such as ray; results do not depend on it.
 
-        scenario = Scenario(data.name, "convnet-16", "untrained", attacks.fast(iterations=200), defenses.Prune(0.9))
+        scenario = Scenario(data.name, "convnet-16", Stage(), attacks.fast(iterations=200), defenses.Prune(0.9))
         records = measure(scenario, network, data.test, [0, 1, 2], Path("runs/mine"), workers=2)
     """
     units = check(scenario, images, indices)

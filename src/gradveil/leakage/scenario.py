@@ -8,6 +8,7 @@ from gradveil.attacks import Attack, Attacker, LabelKnowledge, attack_settings, 
 from gradveil.client import Aggregate, Client, FedAvg, format_client, parse_client, share
 from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.errors import GradveilError
+from gradveil.training.stage import Stage
 
 UNDEFENDED = "none"
 FEDSGD = "fedsgd"
@@ -24,13 +25,12 @@ def defense_title(defense: str) -> str:
 class ScenarioKey:
     """A scenario in texts and numbers: what records are filed under, and what files and the command line say.
 
-    `model` and `stage` describe the attacked network in words ("convnet-16", "untrained"). `defense` and `client` are spelled
-    as `parse_defense` and `parse_client` read them. What is None is as the attack was published.
+    `defense` and `client` are spelled as `parse_defense` and `parse_client` read them. What is None is as published.
     """
 
     dataset: str
     model: str
-    stage: str
+    stage: Stage
     defense: str
     attack: str
     iterations: int | None
@@ -85,7 +85,7 @@ class ScenarioKey:
     @property
     def setting(self) -> tuple[str, str, str, str]:
         """What has to be equal for two defenses to be comparable: data, network, stage, and the attack in words."""
-        return self.dataset, self.model, self.stage, self.attack_in_words
+        return self.dataset, self.model, str(self.stage), self.attack_in_words
 
     @property
     def attack_in_words(self) -> str:
@@ -114,19 +114,19 @@ class ScenarioKey:
 class Scenario:
     """A curious server attacks what participants share.
 
-    - `model` and `stage` describe the attacked network in words ("convnet-16", "untrained").
+    - `model` is the name of the attacked network, `stage` how far it was trained.
     - `attack`, `defense` and `client` are objects, published ones or your own.
     - `attacker`: a plain one ignores the defense, an adaptive one knows it.
     - `batch` images are behind each share, `users` participants behind each sum.
     - `ordered`: the attacker knows in which order local steps took the images.
     - `together`: several attacks share one batched loop.
 
-        Scenario("fashion-mnist-tenth", "convnet-16", "untrained", attacks.fast(), defenses.Prune(0.9))
+        Scenario("fashion-mnist-tenth", "convnet-16", Stage(), attacks.fast(), defenses.Prune(0.9))
     """
 
     dataset: str
     model: str
-    stage: str
+    stage: Stage
     attack: Attack
     defense: Defense = _NO_DEFENSE
     attacker: Attacker = "plain"

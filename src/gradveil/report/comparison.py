@@ -1,81 +1,36 @@
-"""Two runs side by side, image by image where they attacked the same ones."""
+"""The page that shows two runs side by side."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from gradveil.audit.findings import stage_order, worst_gains
-from gradveil.audit.spread import Spread, spread_of
+from gradveil.audit.folder import RunFolder
+from gradveil.audit.pairs import Pair, compare_runs
+from gradveil.audit.study import Study
 from gradveil.io.files import write_text
-from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.report.page import NOTHING, plain, render, settings_of, versions
-from gradveil.report.run import RunFolder, read_run
-from gradveil.report.study import Judged, Study
-from gradveil.report.wording import is_control, knowledge_of
-
-Key = tuple[str, str, str, str]
-# (dataset, stage, index): participants crop images anew in every round, so that one number is another original there.
-ImageKey = tuple[str, str, int]
+from gradveil.report.wording import knowledge_of
+from gradveil.training.stage import Stage
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A defense at a stage in both runs; `difference` is the gain of the second minus that of the first, paired by image.
-
-    It is over the attacks that both ran, and None where there are none or no image in common: `why` then says so.
-    """
-
-    dataset: str
-    model: str
-    stage: str
-    defense: str
-    first: Judged | None
-    second: Judged | None
-    difference: Spread | None
-    why: str
-
-    @property
-    def tone(self) -> str:
-        """Whether the second leaks clearly more or less."""
-        if self.difference is None or not (self.difference.above_zero or self.difference.below_zero):
-            return "unclear"
-        return "leaks" if self.difference.above_zero else "protects"
-
-    @property
-    def words(self) -> str:
-        if self.difference is None:
-            return self.why
-        said = {"leaks": "second leaks more", "protects": "second leaks less", "unclear": "no clear difference"}
-        return said[self.tone]
-
-
-def write_comparison(first: Path, second: Path, path: Path) -> Path:
-    """One self-contained page on two run folders."""
-    studies = Study(read_run(first)), Study(read_run(second))
-    pairs = compare_runs(*studies)
-    settings: dict[tuple[str, str, str], list[Pair]] = {}
+def write_comparison(first: Study, second: Study, path: Path) -> Path:
+    """One self-contained page on two studies."""
+    pairs = compare_runs(first, second)
+    settings: dict[tuple[str, str, Stage], list[Pair]] = {}
     for pair in pairs:
         settings.setdefault((pair.dataset, pair.model, pair.stage), []).append(pair)
+    by_defense = {(pair.dataset, pair.model, pair.defense): pair for pair in pairs}
     html = render(
         "comparison.html.j2",
         settings=settings,
-        measured=_measured(pairs, *studies),
-        studies=studies,
-        names=_names(first, second),
+        with_accuracy=[pair for key, pair in by_defense.items() if first.loss(*key) or second.loss(*key)],
+        studies=(first, second),
+        names=_names(first.run.folder, second.run.folder),
         headline=_headline(pairs),
-        differences=differences(studies[0].run, studies[1].run),
+        differences=differences(first.run, second.run),
         versions=versions(),
     )
     write_text(path, html)
     return path
-
-
-def compare_runs(first: Study, second: Study) -> list[Pair]:
-    """Every defense at every stage of either run, in the order of pages."""
-    there, here = _judged(first), _judged(second)
-    keys = sorted(there.keys() | here.keys(), key=_order)
-    originals = _originals(first.run), _originals(second.run)
-    return [_pair(key, there.get(key), here.get(key), *originals) for key in keys]
 
 
 def differences(first: RunFolder, second: RunFolder) -> list[tuple[str, str, str]]:
@@ -85,61 +40,15 @@ def differences(first: RunFolder, second: RunFolder) -> list[tuple[str, str, str
     return [(name, one.get(name, NOTHING), two.get(name, NOTHING)) for name in names if one.get(name) != two.get(name)]
 
 
-def _pair(
-    key: Key,
-    first: Judged | None,
-    second: Judged | None,
-    there: Mapping[ImageKey, str],
-    here: Mapping[ImageKey, str],
-) -> Pair:
-    if first is None or second is None:
-        return Pair(*key, first, second, None, "only in the second run" if first is None else "only in the first run")
-    keys = {attack.key for attack in first.found.attacks} & {attack.key for attack in second.found.attacks}
-    if not keys:
-        return Pair(*key, first, second, None, "no attack in common")
-    before, after = worst_gains(first.found, keys), worst_gains(second.found, keys)
-    # The same number may be another image in another run.
-    dataset, _, stage, _ = key
-    common = [
-        index
-        for index in sorted(before.keys() & after.keys())
-        if there[dataset, stage, index] == here[dataset, stage, index] != ""
-    ]
-    if not common:
-        return Pair(*key, first, second, None, "no image in common")
-    return Pair(*key, first, second, spread_of([after[index] - before[index] for index in common]), "")
-
-
-def _order(key: Key) -> tuple[object, ...]:
-    """Early stages first; of each the undefended gradient, and random policies before others."""
-    dataset, model, stage, defense = key
-    return dataset, model, stage_order(stage), defense != UNDEFENDED, not is_control(defense), defense
-
-
-def _headline(pairs: list[Pair]) -> str:
-    paired = [pair for pair in pairs if pair.difference is not None]
-    if not paired:
+def _headline(pairs: Sequence[Pair]) -> str:
+    tones = [pair.tone for pair in pairs if pair.difference is not None]
+    if not tones:
         return "The two runs attacked no image in the same way: nothing can be compared image by image."
-    more, less = (sum(pair.tone == tone for pair in paired) for tone in ("leaks", "protects"))
-    many = f"{len(paired)} comparisons" if len(paired) > 1 else "1 comparison"
+    many = f"{len(tones)} comparisons" if len(tones) > 1 else "1 comparison"
     return (
-        f"Of {many} image by image, the second run leaks clearly more in {more} and clearly less in {less}; "
-        f"{len(paired) - more - less} show no clear difference."
+        f"Of {many} image by image, the second run leaks clearly more in {tones.count('leaks')} and clearly less in "
+        f"{tones.count('protects')}; {tones.count('unclear')} show no clear difference."
     )
-
-
-def _measured(pairs: list[Pair], first: Study, second: Study) -> list[Pair]:
-    """One pair for every defense of a model whose accuracy is known in one of the runs."""
-    by_defense = {(pair.dataset, pair.model, pair.defense): pair for pair in pairs}
-    return [pair for key, pair in by_defense.items() if any(study.loss(*key) for study in (first, second))]
-
-
-def _judged(study: Study) -> dict[Key, Judged]:
-    return {(*setting, one.found.defense): one for setting, judged in study.stages.items() for one in judged}
-
-
-def _originals(run: RunFolder) -> dict[ImageKey, str]:
-    return {(one.scenario.dataset, one.scenario.stage, one.index): one.pictures["original"] for one in run.records}
 
 
 def _settings(run: RunFolder) -> dict[str, str]:

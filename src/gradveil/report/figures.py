@@ -11,12 +11,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from gradveil.audit.accuracy import accuracy_interval
+from gradveil.audit.study import Study
 from gradveil.leakage.scenario import defense_title
 from gradveil.naming import slug
 from gradveil.plots.board import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
-from gradveil.plots.leakage import plot_leakage
-from gradveil.plots.tradeoff import plot_tradeoff
-from gradveil.report.study import Study
+from gradveil.plots.leakage import LeakageRow, plot_leakage
+from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 
 NARROW = 3.7  # inches, for telephones
 # Drawn colours become those of the page, which change with day and night.
@@ -43,7 +44,7 @@ class Plot:
 
 def leakage_plot(study: Study, dataset: str, model: str) -> Plot:
     """Leakage per stage and defense."""
-    rows = study.leakage(dataset, model)
+    rows = leakage_rows(study, dataset, model)
     said = "; ".join(f"{row.stage}, {defense_title(row.defense)}: {row.mean:.1f} dB" for row in rows)
     return Plot(
         _name("leakage", dataset, model), f"Mean gain over one colour. {said}", partial(plot_leakage, rows=rows)
@@ -52,7 +53,7 @@ def leakage_plot(study: Study, dataset: str, model: str) -> Plot:
 
 def tradeoff_plot(study: Study, dataset: str, model: str) -> Plot | None:
     """Privacy against accuracy; None where no accuracy is known."""
-    points = study.tradeoff(dataset, model)
+    points = tradeoff_points(study, dataset, model)
     if not points:
         return None
     said = "; ".join(f"{defense_title(p.defense)}: {p.gain:.1f} dB at {p.accuracy:.1%} accuracy" for p in points)
@@ -61,10 +62,39 @@ def tradeoff_plot(study: Study, dataset: str, model: str) -> Plot | None:
     )
 
 
+def leakage_rows(study: Study, dataset: str, model: str) -> list[LeakageRow]:
+    """A row for every defense of one network at every stage."""
+    return [
+        LeakageRow(
+            str(one.findings.stage),
+            one.findings.defense,
+            one.verdict.tone,
+            tuple(image.gain for image in one.findings.images),
+            one.verdict.gain.mean,
+            one.verdict.gain.low,
+            one.verdict.gain.high,
+        )
+        for setting, judgments in study.stages.items()
+        if setting[:2] == (dataset, model)
+        for one in judgments
+    ]
+
+
+def tradeoff_points(study: Study, dataset: str, model: str) -> list[TradeoffPoint]:
+    """The defenses whose accuracy is known, each at the stage where most leaks."""
+    points = []
+    for one in study.summaries[dataset, model] if study.run.describes(dataset, model) else ():
+        accuracies = [trained for trained in study.run.accuracies if trained.defense == one.overall.defense]
+        if accuracies:
+            gain = (one.worst.mean, one.worst.low, one.worst.high)
+            points.append(TradeoffPoint(one.overall.defense, one.overall.tone, *gain, *accuracy_interval(accuracies)))
+    return points
+
+
 def write_figures(study: Study, folder: Path) -> list[Path]:
     """All plots at print size, 200 dots to the inch, and as SVG: `folder/figures/*.png` and `*.svg`."""
     paths = []
-    for dataset, model in study.lights:
+    for dataset, model in study.summaries:
         for plot in (leakage_plot(study, dataset, model), tradeoff_plot(study, dataset, model)):
             for suffix in ("png", "svg") if plot is not None else ():
                 assert plot is not None

@@ -11,17 +11,16 @@ import jinja2
 import torch
 from markupsafe import Markup
 
-from gradveil.audit.plan import AuditPlan
+from gradveil.audit.folder import StoredRecord
+from gradveil.audit.plan import AuditSettings
 from gradveil.audit.spread import Spread
+from gradveil.audit.study import Study, read_study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import UNDEFENDED, defense_title
-from gradveil.report.coverage import missing_parts
 from gradveil.report.figures import leakage_plot, tradeoff_plot
-from gradveil.report.run import Named, read_run
-from gradveil.report.study import WORD, Study, short
 from gradveil.report.traces import traces
 from gradveil.report.wall import tiles
-from gradveil.report.wording import DEFINITIONS, in_words, knowledge_of
+from gradveil.report.wording import DEFINITIONS, WORD, in_words, knowledge_of, short_verdict
 from gradveil.version import __version__
 
 NOTHING = "\N{EN DASH}"
@@ -29,20 +28,19 @@ NOTHING = "\N{EN DASH}"
 
 def write_report(folder: Path) -> Path:
     """Render `folder` into `folder/report.html`, and its records without pictures into `folder/records.jsonl`."""
-    return write_page(Study(read_run(folder)))
+    return write_page(read_study(folder))
 
 
 def write_page(study: Study) -> Path:
     """Write the page of a study beside its records; what cannot be read is named on it."""
     run = study.run
-    order = {(*one.setting, one.defense): place for place, one in enumerate(study.found)}
-    wall = tiles(run.named)
+    order = {(*one.setting, one.defense): place for place, one in enumerate(study.findings)}
+    wall = tiles(run.stored)
     html = render(
         "page.html.j2",
         study=study,
         run=run,
-        missing=missing_parts(run),
-        plots={key: (leakage_plot(study, *key), tradeoff_plot(study, *key)) for key in study.lights},
+        plots={key: (leakage_plot(study, *key), tradeoff_plot(study, *key)) for key in study.summaries},
         traces=sorted(traces(run.records), key=lambda one: order[one.cell]),
         wall=wall,
         choices={
@@ -53,8 +51,8 @@ def write_page(study: Study) -> Path:
             "attacker": sorted(
                 {tile.record.scenario.attacker for tile in wall}, key=lambda name: (name != "plain", name)
             ),
-            "stage": list(dict.fromkeys(one.stage for one in study.found)),
-            "model": list(dict.fromkeys(one.model for one in study.found)),
+            "stage": list(dict.fromkeys(str(one.stage) for one in study.findings)),
+            "model": list(dict.fromkeys(one.model for one in study.findings)),
         },
         knowledge=knowledge_of(run.records),
         attackers=sorted(
@@ -65,7 +63,7 @@ def write_page(study: Study) -> Path:
         plan=None if run.plan is None else settings_of(run.plan),
         earlier=[_differing(one, run.plan) for one in run.plans if run.plan is not None and one != run.plan],
     )
-    write_text(run.folder / "records.jsonl", "".join(_line(one) for one in run.named))
+    write_text(run.folder / "records.jsonl", "".join(_line(one) for one in run.stored))
     path = run.folder / "report.html"
     write_text(path, html)
     return path
@@ -86,7 +84,7 @@ def render(template: str, **values: object) -> str:
         "percent": percent,
         "called": defense_title,
         "in_words": in_words,
-        "verdict": short,
+        "verdict": short_verdict,
     }
     assert environment.loader is not None
     script, style = (environment.loader.get_source(environment, name)[0] for name in ("page.js", "page.css"))
@@ -107,7 +105,7 @@ def versions() -> dict[str, str]:
     return {"gradveil": __version__, "torch": torch.__version__, "Python": platform.python_version()}
 
 
-def settings_of(plan: AuditPlan) -> dict[str, str]:
+def settings_of(plan: AuditSettings) -> dict[str, str]:
     """A plan for people."""
     return {name: plain(value) for name, value in asdict(plan).items()}
 
@@ -140,13 +138,13 @@ def percent(value: float, digits: int = 1) -> str:
     return f"{number(100 * value, digits)}%"
 
 
-def _differing(plan: AuditPlan, last: AuditPlan) -> str:
+def _differing(plan: AuditSettings, last: AuditSettings) -> str:
     """What an earlier plan asked for otherwise than the last."""
     there = settings_of(last)
     return "; ".join(f"{name}: {value}" for name, value in settings_of(plan).items() if value != there[name])
 
 
-def _line(one: Named) -> str:
+def _line(one: StoredRecord) -> str:
     """A record as one line; its pictures stay in the file it names."""
     fields = {"file": f"records/{one.name}.json", "scenario": asdict(one.record.scenario), **one.record.figures()}
     return json.dumps(fields, sort_keys=True, allow_nan=False) + "\n"

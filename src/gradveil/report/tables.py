@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gradveil.audit.findings import AttackFindings, Findings
+from gradveil.audit.study import Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import defense_title
-from gradveil.report.coverage import missing_parts
 from gradveil.report.page import mean, number
-from gradveil.report.study import Judged, Study, short
+from gradveil.report.wording import short_verdict
 
 Cell = str | float | int | bool | None
 
@@ -21,26 +21,29 @@ def write_markdown(study: Study, folder: Path) -> Path:
     run = study.run
     lines = [f"# {_text(run.notes.title)}", "", study.headline, ""]
     lines += [line for remark in run.notes.remarks for line in (_text(remark), "")]
-    for (dataset, model), lights in study.lights.items():
+    for (dataset, model), summaries in study.summaries.items():
         lines += [f"## {_text(model)} on {_text(dataset)}", ""]
         rows = [
             [
                 defense_title(one.overall.defense),
-                short(one.overall),
+                short_verdict(one.overall),
                 one.overall.text,
                 one.loss.text if one.loss else "not measured",
             ]
-            for one in lights
+            for one in summaries
         ]
         lines += [*_table(["defense", "verdict", "why", "accuracy"], rows), ""]
-    for (dataset, model, stage), judged in study.stages.items():
-        lines += [f"### {_text(stage)} {_text(model)} on {_text(dataset)}: gain in dB, worst case over attacks", ""]
-        lines += [*_table(_COLUMNS, [_row(one) for one in judged]), ""]
-        lines += [*(f"- {_text(said)}" for one in judged for said in one.statements), ""]
-    for vulnerable in study.vulnerable:
-        lines += [f"### Which images are vulnerable: {_text(vulnerable.stage)} {_text(vulnerable.model)}", ""]
+    for (dataset, model, stage), judgments in study.stages.items():
+        lines += [
+            f"### {_text(str(stage))} {_text(model)} on {_text(dataset)}: gain in dB, worst case over attacks",
+            "",
+        ]
+        lines += [*_table(_COLUMNS, [_row(one) for one in judgments]), ""]
+        lines += [*(f"- {_text(said)}" for one in judgments for said in one.statements), ""]
+    for vulnerable in study.vulnerabilities:
+        lines += [f"### Which images are vulnerable: {_text(str(vulnerable.stage))} {_text(vulnerable.model)}", ""]
         lines += [_text(vulnerable.text), "", *(f"- {_text(note)}" for note in vulnerable.notes), ""]
-    trouble = [*run.problems, *missing_parts(run), *run.absent]
+    trouble = [*run.problems, *study.missing, *run.absent]
     if trouble:
         lines += ["## What is missing", "", *(f"- {_text(line)}" for line in trouble), ""]
     if run.notes.commands:
@@ -54,12 +57,17 @@ def write_csv(study: Study, folder: Path) -> list[Path]:
     """`findings.csv`, a row per defense and stage and one per attack of it, and `images.csv`, a row per image and attack."""
     findings: list[dict[str, Cell]] = []
     images: list[dict[str, Cell]] = []
-    for (dataset, model, stage), judged in study.stages.items():
-        for one in judged:
-            cell: dict[str, Cell] = {"dataset": dataset, "model": model, "stage": stage, "defense": one.found.defense}
-            findings.append(cell | _figures("worst case", "", one.found) | _claims(study, one))
-            worst = {(image.index, image.attack, image.attacker) for image in one.found.images}
-            for attack in one.found.attacks:
+    for (dataset, model, stage), judgments in study.stages.items():
+        for one in judgments:
+            cell: dict[str, Cell] = {
+                "dataset": dataset,
+                "model": model,
+                "stage": str(stage),
+                "defense": one.findings.defense,
+            }
+            findings.append(cell | _figures("worst case", "", one.findings) | _claims(study, one))
+            worst = {(image.index, image.attack, image.attacker) for image in one.findings.images}
+            for attack in one.findings.attacks:
                 findings.append(cell | _figures(attack.attack, attack.attacker, attack))
                 images += [
                     cell | asdict(image) | {"worst_case": (image.index, image.attack, image.attacker) in worst}
@@ -85,12 +93,12 @@ _COLUMNS = [
 ]
 
 
-def _row(one: Judged) -> list[str]:
-    spreads = one.found.spreads
+def _row(one: Judgment) -> list[str]:
+    spreads = one.findings.spreads
     return [
-        defense_title(one.found.defense),
-        short(one.verdict),
-        str(one.found.n),
+        defense_title(one.findings.defense),
+        short_verdict(one.verdict),
+        str(one.findings.n),
         mean(spreads.gain),
         number(spreads.gain.sd),
         number(spreads.gain.quantiles["0.5"]),
@@ -115,12 +123,12 @@ def _figures(attack: str, attacker: str, found: Findings | AttackFindings) -> di
     return figures
 
 
-def _claims(study: Study, one: Judged) -> dict[str, Cell]:
+def _claims(study: Study, one: Judgment) -> dict[str, Cell]:
     """What only the worst case has: the verdict, delta for every eps, the accuracy."""
     claims: dict[str, Cell] = {"verdict": one.verdict.level, "text": one.verdict.text}
-    for success in one.found.success:
+    for success in one.findings.success:
         claims |= {f"reached_{success.eps:g}dB": success.reached.count, f"delta_{success.eps:g}dB": success.delta}
-    loss = study.loss(one.found.dataset, one.found.model, one.found.defense)
+    loss = study.loss(one.findings.dataset, one.findings.model, one.findings.defense)
     if loss is not None:
         claims |= {"accuracy": loss.accuracy, "accuracy_loss": loss.loss, "loss_low": loss.low, "loss_high": loss.high}
     return claims

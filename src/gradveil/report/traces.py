@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from gradveil.leakage.records import Record
+from gradveil.training.stage import Stage
 
 CURVES = ("all", "shallow", "deep")
 POINTS = 40
@@ -20,7 +21,7 @@ class TracePlot:
 
     dataset: str
     model: str
-    stage: str
+    stage: Stage
     defense: str
     attack: str
     attacker: str
@@ -30,7 +31,7 @@ class TracePlot:
     layers: dict[str, float]
 
     @property
-    def cell(self) -> tuple[str, str, str, str]:
+    def cell(self) -> tuple[str, str, Stage, str]:
         return self.dataset, self.model, self.stage, self.defense
 
     def end(self, curve: str) -> float | None:

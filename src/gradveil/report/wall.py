@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from gradveil.audit.folder import StoredRecord
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
 from gradveil.leakage.records import ESTIMATE, Record
 from gradveil.report.groups import answer
-from gradveil.report.run import Named
 
 # More would make a page that no browser likes; what is left out is said.
 MOST_TILES = 1000
@@ -41,10 +41,10 @@ class Tile:
         return self.record.psnr_leaked
 
 
-def tiles(named: Sequence[Named]) -> list[Tile]:
+def tiles(stored: Sequence[StoredRecord]) -> list[Tile]:
     """A tile per record, or where there are too many those that leak most of every cell; largest gain first."""
     cells: dict[tuple[object, ...], list[Tile]] = {}
-    for one in named:
+    for one in stored:
         of = one.record.scenario
         key = (of.setting, of.defense, of.attacker)
         gif = f"gifs/{quote(one.name)}.gif" if one.animated else None

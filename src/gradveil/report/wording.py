@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from gradveil.audit.plan import RANDOM
+from gradveil.audit.summary import Overall
+from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
 from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.transforms import Policy
 
 DEFINITIONS = {
@@ -48,9 +50,20 @@ DEFINITIONS = {
 }
 
 
-def is_control(defense: str) -> bool:
-    """Whether a defense is random policies and nothing else; a chain that begins with them is a defense like any other."""
-    return defense.partition(":")[0] == RANDOM and "|" not in defense
+# A verdict in two words.
+SHORT: dict[Level, str] = {
+    LEAKS: "Leaks",
+    PROTECTS: "Protects against the attacks tried",
+    CANNOT_TELL: "Cannot tell",
+    FAILED: "Attack failed without it too",
+}
+# And in one, where the two stand nearby.
+WORD: dict[Level, str] = {LEAKS: "leaks", PROTECTS: "protects", CANNOT_TELL: "cannot tell", FAILED: "attack failed"}
+
+
+def short_verdict(one: Verdict | Overall) -> str:
+    """A verdict in two words; without a defense there is no "it"."""
+    return "Attack failed" if one.level == FAILED and one.defense == UNDEFENDED else SHORT[one.level]
 
 
 def in_words(defense: str) -> str:

@@ -1,11 +1,13 @@
 """How far a network was trained before it is attacked."""
 
 from dataclasses import dataclass
+from functools import total_ordering
 from typing import Literal
 
 StageUnit = Literal["steps", "rounds", "epochs", "weights"]
 
 
+@total_ordering
 @dataclass(frozen=True)
 class Stage:
     """A stage of training: `count` training steps, federated rounds or epochs, or `weights` that were given.
@@ -23,6 +25,9 @@ class Stage:
     trained_with: str = ""
     defense_untrained: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", float(self.count))
+
     def __str__(self) -> str:
         words = {
             "steps": f"after {self.count:g} training steps" if self.count else "untrained",
@@ -36,8 +41,10 @@ class Stage:
             + (", what the defense adds untrained" if self.defense_untrained else "")
         )
 
+    def __lt__(self, other: "Stage") -> bool:
+        return self._order < other._order
+
     @property
-    def order(self) -> tuple[int, float, str]:
-        """Sorts stages from untrained to trained."""
-        place = {"steps": 0, "rounds": 0, "epochs": 1, "weights": 2}[self.unit]
-        return place, self.count, str(self)
+    def _order(self) -> tuple[int, float, str]:
+        """From untrained to trained."""
+        return {"steps": 0, "rounds": 0, "epochs": 1, "weights": 2}[self.unit], self.count, str(self)

@@ -24,6 +24,7 @@ from gradveil.leakage.shares import Share
 from gradveil.leakage.store import Store
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import derive_seed
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset, Gradients
 
 
@@ -129,15 +130,10 @@ def _scenario(recording: Recording, how: Scenario, network: nn.Module, defense: 
         how,
         dataset=plan.dataset,
         model=plan.model,
-        stage=stage_of(recording.round),
+        stage=Stage("rounds", recording.round),
         defense=defense,
         batch=images,
         users=len(recording.participants),
         client=plan.client_in(recording.round),
         batch_norm="train" if normalised else "eval",
     )
-
-
-def stage_of(number: int) -> str:
-    """A round in words."""
-    return f"after {number} rounds"

@@ -1,20 +1,20 @@
 """A run folder, read as far as it can be read; whatever is missing or foreign is named."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from gradveil.audit.accuracy import Accuracy
 from gradveil.audit.claim import CLAIM, Claim
-from gradveil.audit.plan import AuditPlan
+from gradveil.audit.notes import NOTES, RunNotes
+from gradveil.audit.plan import AuditSettings
 from gradveil.audit.properties import StageProperties
 from gradveil.audit.tables import ACCURACIES, PROPERTIES
 from gradveil.errors import GradveilError
 from gradveil.io.files import read_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.store import read_record
-from gradveil.report.notes import NOTES, RunNotes
 
 LARGEST_FILE = 64 * 2**20
 # Equal images have 200 dB; what is beyond that was not measured.
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Named:
+class StoredRecord:
     """A record and what its files are called."""
 
     name: str
@@ -33,12 +33,15 @@ class Named:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Everything in a run folder that could be read; `problems` could not be, `absent` is not there."""
+    """Everything in a run folder that could be read; `problems` could not be, `absent` is not there.
 
-    folder: Path
-    named: tuple[Named, ...]
-    notes: RunNotes
-    plans: tuple[AuditPlan, ...]
+    Two folders are equal where the same was measured in them, whatever they are called.
+    """
+
+    folder: Path = field(compare=False)
+    stored: tuple[StoredRecord, ...]
+    notes: RunNotes = field(compare=False)
+    plans: tuple[AuditSettings, ...]
     accuracies: tuple[Accuracy, ...]
     properties: tuple[StageProperties, ...]
     problems: tuple[str, ...]
@@ -46,16 +49,20 @@ class RunFolder:
 
     @property
     def records(self) -> list[Record]:
-        return [one.record for one in self.named]
+        return [one.record for one in self.stored]
 
     @property
-    def plan(self) -> AuditPlan | None:
+    def plan(self) -> AuditSettings | None:
         """The last plan; none where the folder does not say. What only earlier ones asked for is there all the same."""
         return self.plans[-1] if self.plans else None
 
     @property
     def eps(self) -> tuple[float, ...]:
         return (20.0,) if self.plan is None else self.plan.eps
+
+    def describes(self, dataset: str, model: str) -> bool:
+        """Whether the accuracies and properties, which name no network, are of this one: the plan's."""
+        return self.plan is None or (self.plan.dataset, self.plan.model) == (dataset, model)
 
 
 # What a folder may hold, and what the page cannot say without it.
@@ -72,15 +79,15 @@ def read_run(folder: Path) -> RunFolder:
     if not folder.is_dir():
         raise GradveilError(f"{folder}: no such run folder; gradveil attack and gradveil demo make one")
     problems: list[str] = []
-    named = _records(folder, problems)
-    if not named:
+    stored = _read_records(folder, problems)
+    if not stored:
         more = f" ({problems[0]})" if problems else ""
         raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
     plain = RunNotes(title=f"Run {folder.resolve().name}", commands=())
     claimed = _read(folder / CLAIM, Claim.from_json, problems)
     return RunFolder(
         folder,
-        tuple(named),
+        tuple(stored),
         _read(folder / NOTES, RunNotes.from_json, problems) or plain,
         () if claimed is None else claimed.plans,
         tuple(_read(folder / ACCURACIES.name, ACCURACIES.parse, problems) or ()),
@@ -90,9 +97,9 @@ def read_run(folder: Path) -> RunFolder:
     )
 
 
-def _records(folder: Path, problems: list[str]) -> list[Named]:
+def _read_records(folder: Path, problems: list[str]) -> list[StoredRecord]:
     """All readable records in a stable order."""
-    named = []
+    stored = []
     for path in sorted((folder / "records").glob("*.json")):
         try:
             record = read_record(path)
@@ -102,13 +109,13 @@ def _records(folder: Path, problems: list[str]) -> list[Named]:
                 or max(abs(record.ssim_transformed), abs(record.ssim_original)) > 2
             ):
                 raise GradveilError(f"{path}: no image has such a PSNR or SSIM")
-            named.append(Named(path.stem, (folder / "gifs" / f"{path.stem}.gif").is_file(), record))
+            stored.append(StoredRecord(path.stem, (folder / "gifs" / f"{path.stem}.gif").is_file(), record))
         except GradveilError as error:
             problems.append(_relative(str(error), folder))
         except OSError as error:
             problems.append(f"{path.name}: {error.strerror}")
     return sorted(
-        named, key=lambda one: (one.record.scenario.setting, one.record.scenario.column, one.record.index, one.name)
+        stored, key=lambda one: (one.record.scenario.setting, one.record.scenario.column, one.record.index, one.name)
     )
 
 

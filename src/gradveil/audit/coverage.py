@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from gradveil.audit.plan import AuditPlan
+from gradveil.audit.folder import RunFolder
+from gradveil.audit.plan import AuditSettings
 from gradveil.leakage.scenario import ScenarioKey, defense_title
-from gradveil.report.run import RunFolder
 
 MOST_LINES = 30
 T = TypeVar("T")
@@ -35,9 +35,7 @@ def _unattacked(run: RunFolder) -> list[str]:
     there: dict[ScenarioKey, set[int]] = {}
     for record in run.records:
         there.setdefault(record.scenario, set()).add(record.index)
-    lacking = _lacking(
-        run, there, lambda plan: dict.fromkeys((plan.scenario(cell).key for cell in plan.cells), plan.images)
-    )
+    lacking = _lacking(run, there, lambda plan: dict.fromkeys(plan.keys(), plan.images))
     return [
         f"{of.attack_in_words}, {of.attacker} attacker, {defense_title(of.defense)}, {of.stage}: {found} of {images} images"
         for of, found, images in lacking
@@ -56,7 +54,7 @@ def _untrained(run: RunFolder) -> list[str]:
 
 
 def _lacking(
-    run: RunFolder, there: Mapping[T, set[int]], wants: Callable[[AuditPlan], Mapping[T, int]]
+    run: RunFolder, there: Mapping[T, set[int]], wants: Callable[[AuditSettings], Mapping[T, int]]
 ) -> list[tuple[T, int, int]]:
     """What plans want so many of and fewer are there: what, how many are there, how many are wanted."""
     asked: dict[T, int] = {}
