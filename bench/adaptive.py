@@ -15,6 +15,7 @@ from gradveil.leakage.measuring import measure
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.models import untrained
 from gradveil.progress import bar
+from gradveil.training.stage import Stage
 
 DATASET, ITERATIONS = "fashion-mnist-tenth", 100
 # Not the first ones: on those the answers were chosen.
@@ -47,7 +48,7 @@ def run(workers: int = 1) -> dict[str, object]:
             scenario = ScenarioKey(
                 DATASET,
                 model,
-                "untrained",
+                Stage(),
                 defense,
                 "fast",
                 ITERATIONS,

@@ -16,6 +16,7 @@ from gradveil.parallel import one_thread
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
 from gradveil.training.batches import PoissonBatches
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
 DATASET = "fashion-mnist-tenth"
@@ -74,7 +75,7 @@ def row(
     attackers: tuple[Attacker, ...] = ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
     for attacker in attackers:
         scenario = ScenarioKey(
-            DATASET, case.model, "untrained", defense, case.attack, case.iterations, 0, attacker=attacker
+            DATASET, case.model, Stage(), defense, case.attack, case.iterations, 0, attacker=attacker
         )
         records = measure(
             scenario.parse(),

@@ -18,6 +18,7 @@ from gradveil.leakage.scenario import ScenarioKey
 from gradveil.parallel import one_thread
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
+from gradveil.training.stage import Stage
 
 DATASET, MODEL, EPOCHS = "fashion-mnist-tenth", "convnet-4", 12
 # What uneven shares cost takes one look; that even ones cost nothing takes more.
@@ -72,7 +73,7 @@ def curious() -> dict[str, object]:
     """Leakage per round of a network without batch norm, one image per update: where updates give most away."""
     dataset = load(DATASET)
     plan = FederatedPlan(DATASET, "lenet", PARTICIPANTS, 200, batch=1, lr=0.01)
-    how = ScenarioKey("", "", "", "none", "idlg", 100, 0, restarts=2)
+    how = ScenarioKey("", "", Stage(), "none", "idlg", 100, 0, restarts=2)
     rows = []
     for defense in ("none", HYBRID):
         defended = replace(plan, defense=defense)

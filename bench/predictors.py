@@ -33,6 +33,7 @@ from gradveil.progress import Progress, bar
 from gradveil.scores import KEPT_FOR_ATTACKS, SCORES, Scorer
 from gradveil.scores.decibels import smoothness
 from gradveil.scores.privacy import published_definition
+from gradveil.training.stage import Stage
 from gradveil.transforms import Policy
 from gradveil.transforms.sampling import random_policies
 from gradveil.types import Dataset, to_unit
@@ -155,7 +156,7 @@ def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progres
 def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[str, Record]:
     policy, index = job
     defense = str(policy) if any(policy.members) else UNDEFENDED
-    scenario = ScenarioKey(DATASET, settings.model, "untrained", defense, ATTACK, settings.iterations, settings.seed)
+    scenario = ScenarioKey(DATASET, settings.model, Stage(), defense, ATTACK, settings.iterations, settings.seed)
     (record,) = measure(scenario.parse(), settings.network(), dataset().test, [index], folder)
     return str(policy), record
 

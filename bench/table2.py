@@ -19,6 +19,7 @@ from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
 from gradveil.training.networks import load_model
+from gradveil.training.stage import Stage
 
 DATASET, MODEL, EPOCHS, IMAGES = "fashion-mnist-tenth", "convnet-4", 3, 4
 HYBRID = "3-1-7+43-18-18"
@@ -47,7 +48,7 @@ def run(workers: int = 1) -> dict[str, object]:
             scenario = ScenarioKey(
                 DATASET,
                 MODEL,
-                f"trained for {EPOCHS} epochs",
+                Stage("epochs", EPOCHS),
                 defense,
                 name,
                 max(10, attack.iterations // 8),

@@ -9,7 +9,7 @@ import torch
 
 from gradveil.audit.claim import CLAIM, Claim
 from gradveil.audit.notes import RunNotes
-from gradveil.audit.plan import AuditPlan
+from gradveil.audit.plan import AuditSettings
 from gradveil.io.files import write_json
 from gradveil.io.pictures import to_png
 from gradveil.leakage import metrics
@@ -19,7 +19,7 @@ from gradveil.randomness import generator
 from gradveil.transforms import Policy
 from gradveil.types import ImageSet, to_bytes, to_unit
 
-PLAN = AuditPlan(
+PLAN = AuditSettings(
     "fashion-mnist-tenth",
     "convnet-16",
     ("3-1-7+43-18-18", "gaussian:0.01"),
@@ -30,7 +30,7 @@ PLAN = AuditPlan(
 )
 # How much of the image is in the reconstruction, per defense, and what is left of that as training goes on.
 SHARES = {"none": 0.9, "random": 0.75, "3-1-7+43-18-18": 0.5, "gaussian:0.01": 0.0}
-FADING = {"0": 1.0, "5": 0.8, "trained": 0.0}
+FADING = {0: 1.0, 5: 0.8}
 ACCURACY = {"none": 0.86, "random": 0.8, "3-1-7+43-18-18": 0.83, "gaussian:0.01": 0.71}
 
 
@@ -82,11 +82,11 @@ def made_record(scenario: ScenarioKey, images: ImageSet, index: int, share: floa
     )
 
 
-def write_audit(folder: Path, images: ImageSet, plan: AuditPlan = PLAN, *, seed: int = 0) -> Path:
+def write_audit(folder: Path, images: ImageSet, plan: AuditSettings = PLAN, *, seed: int = 0) -> Path:
     """The folder of an audit with all of its files."""
-    for cell in plan.cells:
-        scenario = plan.scenario(cell)
-        share = SHARES.get(cell.defense, 0.6) * FADING[cell.stage] * (0.8 if cell.attacker == "plain" else 1.0)
+    for scenario in plan.scenario_keys():
+        fading = 0.0 if scenario.stage.unit == "epochs" else FADING[scenario.stage.count]
+        share = SHARES.get(scenario.defense, 0.6) * fading * (0.8 if scenario.attacker == "plain" else 1.0)
         write_records(
             folder, [made_record(scenario, images, i, share * (0.8 + 0.2 * (i % 5) / 4)) for i in range(plan.images)]
         )
@@ -105,12 +105,12 @@ def write_audit(folder: Path, images: ImageSet, plan: AuditPlan = PLAN, *, seed:
     write_json(folder / "accuracies.json", accuracies)
     properties = [
         {
-            "stage": plan.in_words(stage),
+            "stage": str(stage),
             "index": i,
             "loss": round(float(rng.exponential(1)), 4),
             "gradient_norm": round(float(rng.exponential(3)), 4),
         }
-        for stage in plan.stages
+        for stage in plan.parse_stages()
         for i in range(plan.images)
     ]
     write_json(folder / "properties.json", properties)

@@ -16,6 +16,7 @@ from gradveil.defenses import Augment, Defense
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario
+from gradveil.training.stage import Stage
 from gradveil.transforms import OPERATIONS, Policy, register
 from gradveil.types import Dataset, Gradients
 
@@ -84,5 +85,5 @@ def flat() -> Flat:
 def measure_own(
     attack: Attack, defense: Defense, data: Dataset, folder: Path, *, workers: int, backend: str = "loky"
 ) -> list[Record]:
-    scenario = Scenario(data.name, "Flat", "untrained", attack, defense, "adaptive", seed=1)
+    scenario = Scenario(data.name, "Flat", Stage(), attack, defense, "adaptive", seed=1)
     return measure(scenario, flat(), data.test, [0, 1], folder, public=data.train, workers=workers, backend=backend)

@@ -14,6 +14,7 @@ from gradveil.errors import GradveilError
 from gradveil.leakage.metrics import psnr
 from gradveil.leakage.scenario import Scenario
 from gradveil.randomness import generator
+from gradveil.training.stage import Stage
 from gradveil.transforms import library
 from gradveil.transforms.library import LIBRARY, OPERATIONS, Operation, operation, register
 from gradveil.transforms.policy import Policy
@@ -227,4 +228,4 @@ def test_augment_refuses_what_it_cannot_do(fashion: Dataset, small_net: nn.Modul
     with pytest.raises(GradveilError, match="expected the draws of 2 images, got those of 1"):
         Augment(policy).with_draws(seed=0, indices=torch.tensor([1])).undo(torch.rand(2, 1, 28, 28), evidence, seed=0)
     with pytest.raises(GradveilError, match="analytic cannot simulate a defense"):
-        Scenario("fashion-mnist-tenth", "mlp", "untrained", ClosedForm(), Augment(policy), "simulate")
+        Scenario("fashion-mnist-tenth", "mlp", Stage(), ClosedForm(), Augment(policy), "simulate")

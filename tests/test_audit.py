@@ -6,25 +6,31 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from gradveil.audit import AuditPlan, Study, accuracy_losses, findings_of, overall, read_run, run_audit, verdicts_on
+from gradveil.audit import AuditSettings, Study, accuracy_losses, findings_of, overall, read_run, run_audit, verdicts_on
 from gradveil.audit import matrix as matrix_module
 from gradveil.audit.claim import Claim, claim, read_claim
-from gradveil.audit.matrix import spread_indices, staged
+from gradveil.audit.matrix import spread_indices
 from gradveil.audit.perception import lpips_metric, perceptual_distances
-from gradveil.audit.plan import Cell, parse_defenses
+from gradveil.audit.plan import split_defenses
 from gradveil.audit.tables import PERCEPTION
 from gradveil.cli import app
 from gradveil.cli.audit import command_of
-from gradveil.defenses import parse_defense
+from gradveil.defenses import Defense, NoDefense, Prune
 from gradveil.errors import GradveilError
 from gradveil.models.weights import ModelCard, save_weights
+from gradveil.training import networks
+from gradveil.training.networks import NetworkSource
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset, ImageSet
 
 # A closed form on a network of fully connected layers: real reconstructions in no time.
-PLAN = AuditPlan("fashion-mnist-tenth", "mlp-16", ("prune:0.9",), attacks=("analytic",), stages=("0", "2"), images=4)
+SETTINGS = AuditSettings(
+    "fashion-mnist-tenth", "mlp-16", ("prune:0.9",), attacks=("analytic",), stages=("0", "2"), images=4
+)
+PLAN = SETTINGS.parse()
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +40,20 @@ def small(fashion: Dataset) -> Dataset:
 
 
 def test_defenses_are_told_from_their_settings() -> None:
-    assert parse_defenses("none,precode:k=64,beta=1e-3,3-1-7 | prune:0.7,dp-sgd:noise=1, norm=2") == (
+    assert split_defenses("none,precode:k=64,beta=1e-3,3-1-7 | prune:0.7,dp-sgd:noise=1, norm=2") == (
         "none",
         "precode:k=64,beta=1e-3",
         "3-1-7 | prune:0.7",
         "dp-sgd:noise=1,norm=2",
     )
-    with pytest.raises(GradveilError, match="missing"):
-        parse_defenses("none,,3-1-7")
+    with pytest.raises(GradveilError, match="expected defenses"):
+        split_defenses("none,,3-1-7")
 
 
 def test_controls_and_knowing_attackers_are_always_there() -> None:
-    assert PLAN.defenses == ("none", "random", "prune:0.9")
-    assert replace(PLAN, defenses=("prune:0.90", "none", "prune:0.9")).defenses == PLAN.defenses
+    assert SETTINGS.defenses == ("none", "random", "prune:0.9")
+    assert replace(SETTINGS, defenses=("prune:0.90", "none", "prune:0.9")).parse().defenses == PLAN.defenses
+    assert PLAN.settings(SETTINGS.dataset) == SETTINGS
     per_stage = [
         ("none", "plain"),
         ("random", "plain"),
@@ -54,11 +61,11 @@ def test_controls_and_knowing_attackers_are_always_there() -> None:
         ("prune:0.9", "plain"),
         ("prune:0.9", "adaptive"),
     ]
-    assert [(cell.defense, cell.attacker) for cell in PLAN.cells] == per_stage * 2
+    assert [(key.defense, key.attacker) for key in SETTINGS.scenario_keys()] == per_stage * 2
 
 
 def test_plans_survive_json() -> None:
-    claimed = Claim((replace(PLAN, images=2), PLAN), "0f")
+    claimed = Claim((replace(SETTINGS, images=2), SETTINGS), "0f")
     assert Claim.from_json(claimed.to_json()) == claimed
     odd = (
         {"stages": "0"},
@@ -70,8 +77,8 @@ def test_plans_survive_json() -> None:
     )
     for change in (*odd, {"seed": True}):
         with pytest.raises(GradveilError, match="not the plans"):
-            Claim.from_json(json.dumps({"plans": [asdict(PLAN) | change], "weights_sha256": None}))
-    for text in ('{"plans": [], "weights_sha256": null}', json.dumps(asdict(PLAN)), " " * 2**21):
+            Claim.from_json(json.dumps({"plans": [asdict(SETTINGS) | change], "weights_sha256": None}))
+    for text in ('{"plans": [], "weights_sha256": null}', json.dumps(asdict(SETTINGS)), " " * 2**21):
         with pytest.raises(GradveilError, match="not the plans"):
             Claim.from_json(text)
 
@@ -92,6 +99,10 @@ def test_files_that_cannot_be_added_to_are_one_line(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+def after_steps(steps: int, dataset: Dataset, folder: Path, defense: Defense = NoDefense()) -> nn.Module:  # noqa: B008
+    return NetworkSource(dataset, "mlp-16", folder=folder).at(Stage("steps", steps), defense).module
+
+
 def never(*args: object, **kwargs: object) -> None:
     raise AssertionError("there is nothing to do")
 
@@ -99,19 +110,19 @@ def never(*args: object, **kwargs: object) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"stages": ("soon",)}, "stage 'soon'"),
+        ({"stages": ("soon",)}, "got 'soon'"),
         ({"stages": ("0", "0")}, "once"),
         ({"attacks": ()}, "at least one"),
         ({"attacks": ("fats",)}, "did you mean 'fast'"),
         ({"defenses": ("nothing",)}, "unknown defense"),
-        ({"eps": (0.0,)}, "eps is a PSNR"),
+        ({"eps": (0.0,)}, "expected eps in dB"),
         ({"images": 0}, "1 to 100000 images"),
         ({"weights": "w.safetensors"}, "--stages trained"),
     ],
 )
 def test_bad_plans_are_refused(change: dict[str, object], said: str) -> None:
     with pytest.raises(GradveilError, match=said):
-        replace(PLAN, **change)  # type: ignore[arg-type]
+        replace(SETTINGS, **change).parse()  # type: ignore[arg-type]
 
 
 def test_images_are_spread_over_classes() -> None:
@@ -129,7 +140,7 @@ def test_a_killed_audit_ends_with_the_same_bytes(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run_audit(PLAN, small, tmp_path / "whole")
-    assert len(whole.run.records) == len(PLAN.cells) * 4
+    assert len(whole.run.records) == len(SETTINGS.scenario_keys()) * 4
     measure, calls = matrix_module.measure, []
 
     def dies(*args: object, **kwargs: object) -> object:
@@ -148,22 +159,22 @@ def test_a_killed_audit_ends_with_the_same_bytes(
     for path in files:
         assert (tmp_path / "cut" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes(), path
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "cut/records").iterdir()}
-    more = run_audit(replace(PLAN, defenses=("prune:0.9", "prune:0.5")), small, tmp_path / "cut")
+    more = run_audit(replace(PLAN, defenses=(Prune(0.9), Prune(0.5))), small, tmp_path / "cut")
     assert len(more.run.records) == len(whole.run.records) + 2 * 2 * 4
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
     with pytest.raises(GradveilError, match="another model"):
         run_audit(replace(PLAN, model="mlp-8"), small, tmp_path / "cut")
     run_audit(PLAN, small, tmp_path / "cut")
     # No plan is forgotten, none is there twice, and the last is last.
-    assert read_claim(tmp_path / "cut").plans == (replace(PLAN, defenses=("prune:0.9", "prune:0.5")), PLAN)
+    assert read_claim(tmp_path / "cut").plans == (replace(SETTINGS, defenses=("prune:0.9", "prune:0.5")), SETTINGS)
 
 
 def test_a_second_audit_adds_to_the_tables_of_the_first(small: Dataset, tmp_path: Path) -> None:
     def distance(guesses: Tensor, targets: Tensor) -> Tensor:
         return (guesses - targets).square().mean((1, 2, 3))
 
-    first = replace(PLAN, stages=("0",), images=2, epochs=1, trainings=1)
-    second = replace(first, defenses=("prune:0.5",), stages=("2",), trainings=0)
+    first = replace(PLAN, stages=(Stage(),), images=2, epochs=1, trainings=1)
+    second = replace(first, defenses=(Prune(0.5),), stages=(Stage("steps", 2),), trainings=0)
     before = run_audit(first, small, tmp_path, metric=distance)
     after = run_audit(second, small, tmp_path, metric=distance)
     assert read_run(tmp_path).accuracies == after.run.accuracies == before.run.accuracies
@@ -180,7 +191,7 @@ def test_a_second_audit_adds_to_the_tables_of_the_first(small: Dataset, tmp_path
 
 @pytest.fixture(scope="module")
 def audited(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Study:
-    plan = replace(PLAN, stages=("0", "trained"), trainings=2, epochs=1, images=10)
+    plan = replace(SETTINGS, stages=("0", "trained"), trainings=2, epochs=1, images=10).parse()
     return run_audit(plan, small, tmp_path_factory.mktemp("audited"))
 
 
@@ -216,38 +227,39 @@ def test_properties_of_undefended_gradients(audited: Study) -> None:
 def test_stages_are_trained_once_and_with_the_defense(
     small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pruned, bare = (staged(PLAN, "2", parse_defense(name), small, tmp_path) for name in ("prune:0.9", "none"))
+    pruned, bare = (after_steps(2, small, tmp_path, defense) for defense in (Prune(0.9), NoDefense()))
     assert any(not torch.equal(a, b) for a, b in zip(pruned.parameters(), bare.parameters(), strict=True))
 
-    monkeypatch.setattr(matrix_module, "train_steps", never)
-    again = staged(PLAN, "2", parse_defense("prune:0.9"), small, tmp_path)
+    monkeypatch.setattr(networks, "train_steps", never)
+    again = after_steps(2, small, tmp_path, Prune(0.9))
     assert all(torch.equal(a, b) for a, b in zip(pruned.parameters(), again.parameters(), strict=True))
 
 
 def test_weights_of_your_own_are_attacked(small: Dataset, tmp_path: Path) -> None:
-    module = staged(PLAN, "2", parse_defense("none"), small, tmp_path)
+    module = after_steps(2, small, tmp_path)
     card = ModelCard("mlp-16", (1, 28, 28), small.train.classes, small.name, 0, 1, None, "none", "0")
     save_weights(tmp_path / "w.safetensors", module, card)
-    plan = replace(PLAN, stages=("trained",), weights=str(tmp_path / "w.safetensors"))
-    given = staged(plan, "trained", parse_defense("none"), small, tmp_path)
+    source = NetworkSource(small, "mlp-16", tmp_path / "w.safetensors")
+    given = source.at(Stage("weights")).module
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), given.parameters(), strict=True))
-    assert plan.scenario(Cell("trained", "none", "analytic", "plain")).stage == "trained, weights as given"
+    settings = replace(SETTINGS, stages=("trained",), weights=str(tmp_path / "w.safetensors"))
+    assert {str(key.stage) for key in settings.scenario_keys()} == {"trained, weights as given"}
 
 
 def test_other_weights_at_the_same_path_are_refused(small: Dataset, tmp_path: Path) -> None:
     card = ModelCard("mlp-16", (1, 28, 28), small.train.classes, small.name, 0, 1, None, "none", "0")
     path, folder = tmp_path / "w.safetensors", tmp_path / "audit"
-    plan = replace(PLAN, stages=("trained",), weights=str(path), images=1)
-    save_weights(path, staged(PLAN, "0", parse_defense("none"), small, tmp_path), card)
+    plan = replace(PLAN, stages=(Stage("weights"),), weights=path, images=1)
+    save_weights(path, after_steps(0, small, tmp_path), card)
     records = run_audit(plan, small, folder).run.records
     # The same weights somewhere else are the same.
     shutil.copy(path, tmp_path / "copy.safetensors")
-    assert run_audit(replace(plan, weights=str(tmp_path / "copy.safetensors")), small, folder).run.records == records
-    save_weights(path, staged(PLAN, "2", parse_defense("none"), small, tmp_path), card)
+    assert run_audit(replace(plan, weights=tmp_path / "copy.safetensors"), small, folder).run.records == records
+    save_weights(path, after_steps(2, small, tmp_path), card)
     with pytest.raises(GradveilError, match=r"other weights than .*w\.safetensors holds now; remove it or choose"):
         run_audit(plan, small, folder)
     with pytest.raises(GradveilError, match="other weights than a training makes"):
-        claim(PLAN, folder)
+        claim(SETTINGS, folder)
     assert len(list((folder / "records").iterdir())) == len(records)
 
 
@@ -265,10 +277,10 @@ def test_perception_compares_like_with_like(audited: Study) -> None:
 
 
 def test_the_command_on_the_page_repeats_the_audit(tmp_path: Path) -> None:
-    plain = command_of(PLAN, tmp_path)
+    plain = command_of(SETTINGS, tmp_path)
     assert "--data-dir" not in plain
     assert "--lpips" not in plain
-    said = shlex.split(command_of(PLAN, tmp_path / "out", data_dir=tmp_path / "my data", lpips=True))
+    said = shlex.split(command_of(SETTINGS, tmp_path / "out", data_dir=tmp_path / "my data", lpips=True))
     assert said[said.index("--data-dir") + 1] == str(tmp_path / "my data")
     assert said[said.index("--out") + 1] == str(tmp_path / "out")
     assert "--lpips" in said

@@ -25,7 +25,6 @@ from gradveil.audit import (
     vulnerability_of,
 )
 from gradveil.audit.correlations import agreement, correlations, holm, spearman_interval
-from gradveil.audit.findings import stage_order
 from gradveil.audit.identification import identification
 from gradveil.audit.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
 from gradveil.audit.success import success
@@ -34,8 +33,9 @@ from gradveil.errors import GradveilError
 from gradveil.io.pictures import to_png
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
+from gradveil.training.stage import Stage
 
-BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
+BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", Stage(), "none", "adam+cosine", 3, 0)
 POLICY = replace(BARE, defense="3-1-7")
 NULL = 12.0
 EPS = (20.0, 30.0)
@@ -270,12 +270,12 @@ def test_the_statement_of_the_paper_in_one_sentence() -> None:
     loss = accuracy_loss([Accuracy("none", s, 0.7 + s / 100, 100) for s in (0, 1)] + [
         Accuracy("3-1-7", s, 0.68 + s / 100, 100) for s in (0, 1)
     ], "3-1-7")  # fmt: skip
-    said = statement(found, loss, defense="3-1-7", model="convnet-4", stage="untrained")
+    said = statement(found, loss, defense="3-1-7", model="convnet-4", stage=Stage())
     assert said.startswith("(20 dB, 0.090, 0.020) for 3-1-7 against the attacks tried on convnet-4, untrained")
     assert "over 2 training seeds" in said
-    assert "not measured" in statement(found, None, defense="3-1-7", model="m", stage="s")
+    assert "not measured" in statement(found, None, defense="3-1-7", model="m", stage=Stage())
     everything = success({0: [(30.0, 9.0)]}, 20.0)
-    assert "Nothing can be claimed" in statement(everything, loss, defense="3-1-7", model="m", stage="s")
+    assert "Nothing can be claimed" in statement(everything, loss, defense="3-1-7", model="m", stage=Stage())
 
 
 # Identification
@@ -421,11 +421,11 @@ def test_the_most_telling_of_several_attacks_pays_for_the_choice() -> None:
 
 
 def test_stages_come_in_the_order_of_training() -> None:
-    stages = ["trained for 12 epochs", "after 20 training steps", "untrained", "after 5 training steps"]
-    assert sorted(stages, key=stage_order) == [stages[2], stages[3], stages[1], stages[0]]
+    stages = [Stage("epochs", 12), Stage("steps", 20), Stage(), Stage("steps", 5)]
+    assert sorted(stages) == [stages[2], stages[3], stages[1], stages[0]]
     records = [record(replace(scenario, stage=s), 0, 1.0) for s in stages for scenario in (POLICY, BARE)]
     found = [(one.stage, one.defense) for one in findings_of(records[::-1], EPS)]
-    assert found == [(s, d) for s in sorted(stages, key=stage_order) for d in ("none", "3-1-7")]
+    assert found == [(s, d) for s in sorted(stages) for d in ("none", "3-1-7")]
 
 
 def test_everything_becomes_json() -> None:
@@ -576,7 +576,7 @@ def test_random_policies_are_the_control(gain: float, words: str) -> None:
 
 
 def test_overall_is_the_worst_stage_where_the_attack_works() -> None:
-    def at(stage: str, bare: float, defended: float) -> list[Record]:
+    def at(stage: Stage, bare: float, defended: float) -> list[Record]:
         scenarios = replace(BARE, stage=stage), replace(POLICY, stage=stage)
         return [*attacked(scenarios[0], around(bare)), *attacked(scenarios[1], around(defended))]
 
@@ -585,9 +585,9 @@ def test_overall_is_the_worst_stage_where_the_attack_works() -> None:
         (one,) = [one for one in found if one.defense == "3-1-7"]
         return one.level, one.stage
 
-    early, fine, unclear, late = "untrained", "after 1 training steps", "after 5 training steps", "trained"
-    failing, good, open_ = at(late, -1, -3), at(fine, 4, -3), at(unclear, 4, -0.2)
-    assert level(at(early, 4, 2), good, open_, failing) == (LEAKS, early)
+    early, fine, unclear, late = map(str, stages := [Stage(), Stage("steps", 1), Stage("steps", 5), Stage("epochs", 1)])
+    failing, good, open_ = at(stages[3], -1, -3), at(stages[1], 4, -3), at(stages[2], 4, -0.2)
+    assert level(at(stages[0], 4, 2), good, open_, failing) == (LEAKS, early)
     assert level(good, open_, failing) == (CANNOT_TELL, unclear)
     assert level(good, failing) == (PROTECTS, fine)
     assert level(failing) == (FAILED, late)

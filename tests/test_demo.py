@@ -4,8 +4,9 @@ import pytest
 
 from gradveil.cli.demo_run import Size, run_demo
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.training.stage import Stage
 
-TINY = Size(epochs=1, policies=5, score_images=1, images=2, iterations=3, stages=("0", "1"))
+TINY = Size(epochs=1, policies=5, score_images=1, images=2, iterations=3, stages=(Stage(), Stage("steps", 1)))
 
 
 @pytest.mark.slow
@@ -13,7 +14,7 @@ def test_the_demo_at_tiny_size_and_again(tmp_path: Path) -> None:
     said: list[str] = []
     result = run_demo(tmp_path, size=TINY, say=said.append)
     assert [line[:3] for line in said] == ["1/3", "2/3", "3/3"]
-    cells = {(one.scenario.stage, one.scenario.defense, one.scenario.attacker) for one in result.study.run.records}
+    cells = {(str(one.scenario.stage), one.scenario.defense, one.scenario.attacker) for one in result.study.run.records}
     assert cells == {
         (stage, defense, attacker)
         for stage in ("untrained", "after 1 training steps")

@@ -36,11 +36,12 @@ from gradveil.federated.rounds import in_process
 from gradveil.federated.server import Mean, accuracy_of
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.plots import plot_rounds
+from gradveil.training.stage import Stage
 from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 from gradveil.types import Dataset
 
 SMALL = FederatedPlan("fashion-mnist-tenth", "lenet", participants=4, rounds=6, batch=5, lr=0.05)
-HOW = ScenarioKey("", "", "", "none", "fast", 3, 0)
+HOW = ScenarioKey("", "", Stage(), "none", "fast", 3, 0)
 
 
 def weights(network: nn.Module) -> Tensor:

@@ -29,7 +29,6 @@ from gradveil.defenses import parse_defense
 from gradveil.errors import GradveilError
 from gradveil.federated import FederatedPlan, Update, federate, network_of, participants_of, rounds
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.curious.attacking import stage_of
 from gradveil.federated.curious.watch import watching, write_attack_settings
 from gradveil.federated.flower.deployment import SuperLink, deploy, write_app
 from gradveil.federated.flower.setup import QUIET
@@ -39,6 +38,7 @@ from gradveil.federated.rounds import in_process
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.store import read_records
 from gradveil.randomness import derive_seed
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
 # Flower and Ray read these when they are imported.
@@ -476,7 +476,7 @@ def test_a_mod_refuses_what_it_cannot_do(defense: str, said: str) -> None:
 def attacked(folder: Path) -> Iterator[None]:
     """The curious server attacks beside the block what is recorded in it, and gets something out of every recording."""
     folder.mkdir()
-    write_attack_settings(folder, ScenarioKey("", "", "", "none", "fast", 3, 0).parse())
+    write_attack_settings(folder, ScenarioKey("", "", Stage(), "none", "fast", 3, 0).parse())
     with watching(folder, PLAN, data_dir=None):
         yield
         # It gives way to everybody, so that a busy machine may take its time.
@@ -484,7 +484,7 @@ def attacked(folder: Path) -> Iterator[None]:
         while len(read_records(folder)[0]) < 4 * len(recordings_in(folder)) and time.monotonic() < deadline:
             time.sleep(0.2)
     stages = {(record.scenario.stage, record.scenario.defense) for record in read_records(folder)[0]}
-    assert stages == {(stage_of(read_recording(path).round), PLAN.defense) for path in recordings_in(folder)}
+    assert stages == {(Stage("rounds", read_recording(path).round), PLAN.defense) for path in recordings_in(folder)}
     assert stages
 
 

@@ -20,9 +20,10 @@ from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.shares import split
 from gradveil.models import build, untrained
 from gradveil.training.early import train_steps
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset, to_unit
 
-SCENARIO = ScenarioKey("fashion-mnist-tenth", "convnet-4", "untrained", "none", "fast", 4, 0)
+SCENARIO = ScenarioKey("fashion-mnist-tenth", "convnet-4", Stage(), "none", "fast", 4, 0)
 
 
 def test_guesses_are_matched_one_to_one() -> None:

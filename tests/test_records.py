@@ -14,9 +14,10 @@ from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.store import read_records
 from gradveil.models import build
 from gradveil.progress import Advance
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
-SCENARIO = ScenarioKey("fashion-mnist-tenth", "convnet-4", "untrained", "3-1-7", "adam+cosine", 3, 0)
+SCENARIO = ScenarioKey("fashion-mnist-tenth", "convnet-4", Stage(), "3-1-7", "adam+cosine", 3, 0)
 
 
 @pytest.fixture

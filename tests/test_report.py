@@ -15,7 +15,7 @@ from PIL import Image
 from torch import nn
 
 from audits import PLAN, made_record, write_audit, write_records
-from gradveil.audit import AuditPlan, RunNotes, read_run, read_study, spread_of
+from gradveil.audit import AuditSettings, RunNotes, read_run, read_study, spread_of
 from gradveil.audit.accuracy import accuracy_interval
 from gradveil.audit.claim import claim
 from gradveil.audit.coverage import missing_parts
@@ -39,11 +39,12 @@ from gradveil.report.figures import tradeoff_points
 from gradveil.report.grid import GAP, LABEL, TILE
 from gradveil.report.traces import traces
 from gradveil.report.wall import MOST_TILES, tiles
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
-BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
+BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", Stage(), "none", "adam+cosine", 3, 0)
 DEFENDED = replace(BARE, defense="3-1-7+43-18-18")
-SMALL = AuditPlan(
+SMALL = AuditSettings(
     PLAN.dataset, PLAN.model, ("3-1-7+43-18-18", "gaussian:0.01"), stages=("0", "trained"), images=9, trainings=2
 )
 HOSTILE = "<script>window.ran = true</script>\"' onload='window.ran = true"
@@ -53,7 +54,7 @@ HOSTILE = "<script>window.ran = true</script>\"' onload='window.ran = true"
 def run(fashion: Dataset, small_net: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     for scenario in (BARE, DEFENDED):
-        measure(scenario, small_net, fashion.test, [0, 1, 2], folder)
+        measure(scenario.parse(), small_net, fashion.test, [0, 1, 2], folder)
     RunNotes("A <title> & more", ("gradveil attack",), ("A remark.",)).save(folder)
     return folder
 
@@ -166,7 +167,7 @@ def test_accuracies_are_those_of_the_network_in_the_plan(two_networks: Path) -> 
     assert losses["cifar10", SMALL.model] == [None, None]
     assert any(losses[SMALL.dataset, SMALL.model])
     assert tradeoff_points(study, "cifar10", SMALL.model) == []
-    known = {(one.dataset, one.stage): one.images[0].properties.keys() for one in study.vulnerabilities}
+    known = {(one.dataset, str(one.stage)): one.images[0].properties.keys() for one in study.vulnerabilities}
     assert "loss" not in known["cifar10", "untrained"]
     assert "loss" in known[SMALL.dataset, "untrained"]
 
@@ -254,7 +255,7 @@ def test_what_is_not_there_is_said(own: Path) -> None:
 def test_cells_without_their_records_are_reported(own: Path) -> None:
     for path in (own / "records").iterdir():
         record = Record.from_json(path.read_text())
-        if record.scenario.attacker == "adaptive" and record.scenario.stage != "untrained":
+        if record.scenario.attacker == "adaptive" and record.scenario.stage != Stage():
             path.unlink()
     (own / "accuracies.json").write_text('[{"defense": "none", "seed": 0, "accuracy": 0.8, "test_images": 100}]')
     html = Tags(write_report(own).read_text()).text
@@ -265,8 +266,8 @@ def test_cells_without_their_records_are_reported(own: Path) -> None:
 
 
 def test_a_rerun_with_other_settings_that_was_killed_shows_what_it_lacks(own: Path, fashion: Dataset) -> None:
-    begun = AuditPlan(SMALL.dataset, SMALL.model, ("3-1-7+43-18-18",), stages=("0",), images=9, iterations=200)
-    first = begun.scenario(begun.cells[0])
+    begun = AuditSettings(SMALL.dataset, SMALL.model, ("3-1-7+43-18-18",), stages=("0",), images=9, iterations=200)
+    first = begun.scenario_keys()[0]
     write_records(own, [made_record(first, fashion.test, index, 0.5) for index in range(4)])
     claim(begun, own)
     lines = missing_parts(read_run(own))
@@ -317,7 +318,7 @@ def hostile(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
         png_head(9, 9),
     ]
     for number, picture in enumerate(pictures):
-        scenario = ScenarioKey(HOSTILE, f"{HOSTILE}{number}", HOSTILE, HOSTILE, "fast", 3, 0)
+        scenario = ScenarioKey(HOSTILE, f"{HOSTILE}{number}", Stage("epochs", 1, HOSTILE), HOSTILE, "fast", 3, 0)
         for index in range(3):
             record = made_record(replace(scenario, defense="none"), fashion.test, index, 0.5)
             layers = {HOSTILE: 0.5}
@@ -352,7 +353,7 @@ def test_tables_hold_the_findings(audit: Path, tmp_path: Path) -> None:
     assert len(worst) == len(study.findings)
     assert len(findings) == len(worst) + sum(len(one.attacks) for one in study.findings)
     for row, one, verdict in zip(worst, study.findings, study.verdicts, strict=True):
-        assert (row["stage"], row["defense"], row["verdict"]) == (one.stage, one.defense, verdict.level)
+        assert (row["stage"], row["defense"], row["verdict"]) == (str(one.stage), one.defense, verdict.level)
         assert float(row["gain_mean"]) == pytest.approx(one.spreads.gain.mean, abs=1e-6)
         assert float(row["delta_20dB"]) == pytest.approx(one.success[0].delta, abs=1e-6)
     markdown = write_markdown(study, tmp_path).read_text()
@@ -382,7 +383,7 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
         stranger = {"original": record.pictures["reconstruction"]} if record.index == 5 else {}
         better = record.psnr_transformed + shift[record.index]
         path.write_text(replace(record, psnr_transformed=better, pictures=record.pictures | stranger).to_json())
-    pairs = {(pair.stage, pair.defense): pair for pair in compare_runs(read_study(audit), read_study(other))}
+    pairs = {(str(pair.stage), pair.defense): pair for pair in compare_runs(read_study(audit), read_study(other))}
     bare = pairs["untrained", "none"]
     assert bare.difference is not None
     expected = spread_of([shift[index] for index in range(5)])
@@ -402,7 +403,7 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
 
 def test_images_are_compared_with_the_originals_of_their_own_stage(fashion: Dataset, tmp_path: Path) -> None:
     """Federated participants crop in every round, so the same number is another picture in another round."""
-    rounds = ("after 1 rounds", "after 2 rounds")
+    rounds = (Stage("rounds", 1), Stage("rounds", 2))
     for number, name in enumerate(("first", "second")):
         for stage in rounds:
             for index in range(3):

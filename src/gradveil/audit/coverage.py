@@ -35,7 +35,7 @@ def _unattacked(run: RunFolder) -> list[str]:
     there: dict[ScenarioKey, set[int]] = {}
     for record in run.records:
         there.setdefault(record.scenario, set()).add(record.index)
-    lacking = _lacking(run, there, lambda plan: dict.fromkeys(plan.keys(), plan.images))
+    lacking = _lacking(run, there, lambda plan: dict.fromkeys(plan.scenario_keys(), plan.images))
     return [
         f"{of.attack_in_words}, {of.attacker} attacker, {defense_title(of.defense)}, {of.stage}: {found} of {images} images"
         for of, found, images in lacking

@@ -142,7 +142,7 @@ class AuditSettings:
         known = text.partition(":")[0] in ATTACKS
         return attack_settings(parse_attack(text, iterations=self.iterations)) if known else (text, AttackSettings())
 
-    def keys(self) -> list[ScenarioKey]:
+    def scenario_keys(self) -> list[ScenarioKey]:
         """What the plan attacks, as records are filed."""
         return [
             replace(

@@ -34,7 +34,7 @@ def write_report(folder: Path) -> Path:
 def write_page(study: Study) -> Path:
     """Write the page of a study beside its records; what cannot be read is named on it."""
     run = study.run
-    order = {(*one.setting, one.defense): place for place, one in enumerate(study.findings)}
+    order = {(one.dataset, one.model, str(one.stage), one.defense): place for place, one in enumerate(study.findings)}
     wall = tiles(run.stored)
     html = render(
         "page.html.j2",

@@ -8,7 +8,6 @@ import numpy as np
 from markupsafe import Markup
 
 from gradveil.leakage.records import Record
-from gradveil.training.stage import Stage
 
 CURVES = ("all", "shallow", "deep")
 POINTS = 40
@@ -21,7 +20,7 @@ class TracePlot:
 
     dataset: str
     model: str
-    stage: Stage
+    stage: str
     defense: str
     attack: str
     attacker: str
@@ -31,7 +30,7 @@ class TracePlot:
     layers: dict[str, float]
 
     @property
-    def cell(self) -> tuple[str, str, Stage, str]:
+    def cell(self) -> tuple[str, str, str, str]:
         return self.dataset, self.model, self.stage, self.defense
 
     def end(self, curve: str) -> float | None:
@@ -74,7 +73,7 @@ def traces(records: Sequence[Record]) -> list[TracePlot]:
     cells: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         of = record.scenario
-        cells.setdefault((of.dataset, of.model, of.stage, of.defense, of.attack_in_words, of.attacker), []).append(
+        cells.setdefault((of.dataset, of.model, str(of.stage), of.defense, of.attack_in_words, of.attacker), []).append(
             record
         )
     return [trace for cell, runs in cells.items() if (trace := _trace(cell, runs)) is not None]
