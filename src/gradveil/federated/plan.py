@@ -12,6 +12,7 @@ from gradveil.federated.partitions import check_partition
 from gradveil.io.typed_json import from_json
 from gradveil.leakage.scenario import FEDSGD
 from gradveil.randomness import generator, hashed_uniform
+from gradveil.schedule import drop_steps, rate_factor
 
 MOST_PARTICIPANTS = 10_000
 MOST_ROUNDS = 1_000_000
@@ -72,14 +73,15 @@ class FederatedPlan:
     def client_in(self, number: int) -> Client:
         """What participants compute in round `number`: local steps follow the rate."""
         client = parse_client(self.client)
-        return replace(client, lr=client.lr * self._drop(number)) if isinstance(client, FedAvg) else client
+        return replace(client, lr=client.lr * self._rate_factor(number)) if isinstance(client, FedAvg) else client
 
     def rate_in(self, number: int) -> float:
         """The server's rate in round `number`."""
-        return self.lr * self._drop(number)
+        return self.lr * self._rate_factor(number)
 
-    def _drop(self, number: int) -> float:
-        return float(0.1 ** sum(number >= max(1, round(self.rounds * part / 8)) for part in (3, 5, 7)))
+    def _rate_factor(self, number: int) -> float:
+        # The first round has the whole rate, however few rounds there are.
+        return rate_factor(number, [max(1, drop) for drop in drop_steps(self.rounds)])
 
     def chosen(self, number: int) -> list[int]:
         """The participants of round `number`."""
