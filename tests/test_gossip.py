@@ -353,9 +353,9 @@ import os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
 from gradveil.datasets import load
-from gradveil.federated import Plan
+from gradveil.federated import FederatedPlan
 from gradveil.federated.gossip.training import join
-from gradveil.federated.gossip.topology import topology_named
+from gradveil.federated.gossip.topology import parse_topology
 from gradveil.types import Dataset
 
 @contextmanager
@@ -364,7 +364,7 @@ def hanging(title, total, unit):
 
 fashion = load("fashion-mnist-tenth")
 few = Dataset("few", fashion.train.take(range(400)), fashion.test.take(range(100)))
-plan, folder, ring = Plan.from_json(sys.argv[1]), Path(sys.argv[2]), topology_named("ring", 2)
+plan, folder, ring = FederatedPlan.from_json(sys.argv[1]), Path(sys.argv[2]), parse_topology("ring", 2)
 join(plan, few, folder / "1", ring, rank=1, rendezvous=sys.argv[3])
 join(plan, few, folder / "11", ring, rank=1, rendezvous=sys.argv[4], progress=hanging)
 """

@@ -13,6 +13,7 @@ from gradveil.federated.server import mean_of
 from gradveil.io.tensors import part_of, read_facts, read_tensors, write_tensors
 from gradveil.types import Gradients
 
+RECORDED = "recorded"
 FORMAT = "gradveil-recording-1"
 WANTED = "recording; gradveil federate --curious makes them"
 
@@ -83,4 +84,4 @@ def forget_recordings(folder: Path, *, since: int) -> None:
 
 def recordings_in(folder: Path) -> list[Path]:
     """The recordings of a run folder, earliest rounds first."""
-    return sorted((folder / "record_updates").glob("round-[0-9][0-9][0-9][0-9][0-9][0-9]-*.safetensors"))
+    return sorted((folder / RECORDED).glob("round-[0-9][0-9][0-9][0-9][0-9][0-9]-*.safetensors"))

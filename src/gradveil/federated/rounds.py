@@ -15,7 +15,7 @@ from gradveil.federated.folder import CHECKPOINT, LOG, claiming, read_checkpoint
 from gradveil.federated.history import HistoryRow, write_history
 from gradveil.federated.participant import PendingUpdate, Update, network_of, participants_of
 from gradveil.federated.plan import FederatedPlan
-from gradveil.federated.recordings import forget_recordings, record_updates
+from gradveil.federated.recordings import RECORDED, forget_recordings, record_updates
 from gradveil.federated.server import Server, accuracy_of
 from gradveil.io.files import write_text
 from gradveil.models.weights import ModelCard, save_weights
@@ -148,7 +148,7 @@ class Training:
             self._say(f"round {self.round}: {len(updates)} answers are too few for all that was to be recorded")
         for participants in groups:
             record_updates(self.plan, self.round, self.server.network, updates, participants).write(
-                self.folder / "recorded"
+                self.folder / RECORDED
             )
 
     def _save(self) -> None:

@@ -20,7 +20,7 @@ from gradveil.federated.gossip.standings import Standing, write_standings
 from gradveil.federated.gossip.terms import Terms
 from gradveil.federated.history import HistoryRow, write_history
 from gradveil.federated.participant import Update, network_of, participants_of
-from gradveil.federated.recordings import Recording
+from gradveil.federated.recordings import RECORDED, Recording
 from gradveil.federated.rounds import card_of, looks_of
 from gradveil.federated.server import Server, accuracy_of
 from gradveil.io.files import write_text
@@ -98,7 +98,7 @@ class Peer:
             return
         seen = min(messages, key=lambda one: (one < self.rank, one))
         update, state = part_of(messages[seen], "update"), part_of(messages[seen], "state")
-        Recording(self.plan, number, (seen,), update, state).write(self.folder / "recorded")
+        Recording(self.plan, number, (seen,), update, state).write(self.folder / RECORDED)
 
     def _look(self, looks: set[int]) -> None:
         """Accuracy of the mean of all weights, where that is due."""
