@@ -132,18 +132,7 @@ def staged(
         return network.eval()
     with one_thread():
         train_steps(network, dataset, int(stage), defense=defense, seed=plan.seed)
-    card = ModelCard(
-        plan.model,
-        dataset.train.image_shape,
-        dataset.train.classes,
-        dataset.name,
-        plan.seed,
-        0,
-        None,
-        str(defense),
-        __version__,
-    )
-    save_weights(path, network, card)
+    save_weights(path, network, ModelCard.of(plan.model, dataset, defense=str(defense), seed=plan.seed))
     return network
 
 

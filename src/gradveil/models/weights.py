@@ -9,6 +9,8 @@ from torch import nn
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import opening, read_facts, write_tensors
 from gradveil.io.typed_json import from_fields
+from gradveil.types import Dataset
+from gradveil.version import __version__
 
 FORMAT = "gradveil-weights-2"
 WANTED = "weights file; gradveil train makes one"
@@ -27,6 +29,16 @@ class ModelCard:
     accuracy: float | None
     defense: str
     gradveil: str
+
+    @classmethod
+    def of(
+        cls, model: str, dataset: Dataset, *, defense: str, seed: int, epochs: float = 0, accuracy: float | None = None
+    ) -> "ModelCard":
+        """The card of `model` as this version of gradveil trains it on `dataset`, with the images' shape and classes."""
+        train = dataset.train
+        return cls(
+            model, train.image_shape, train.classes, dataset.name, seed, epochs, accuracy, defense, gradveil=__version__
+        )
 
 
 def save_weights(path: Path, model: nn.Module, card: ModelCard) -> None:

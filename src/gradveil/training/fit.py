@@ -25,7 +25,6 @@ from gradveil.training.checkpoints import AtomicCheckpoints
 from gradveil.training.classifier import Classifier
 from gradveil.training.recipe import Recipe
 from gradveil.types import Dataset
-from gradveil.version import __version__
 
 
 @dataclass(frozen=True)
@@ -70,17 +69,7 @@ def train(
     sampled = defense.with_expected_batch(min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
     _claim(folder, dataset, model, recipe, defense, seed)
-    card = ModelCard(
-        model=model,
-        image_shape=dataset.train.image_shape,
-        classes=dataset.train.classes,
-        dataset=dataset.name,
-        seed=seed,
-        epochs=0,
-        accuracy=None,
-        defense=str(defense),
-        gradveil=__version__,
-    )
+    card = ModelCard.of(model, dataset, defense=str(defense), seed=seed)
     with _quiet(), progress(f"training {model}", recipe.epochs * len(batches), "steps") as advance:
         keeper = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(
