@@ -160,10 +160,10 @@ def test_the_rate_drops_as_in_the_papers() -> None:
 
 def test_who_takes_part() -> None:
     plan = replace(SMALL, participants=20, per_round=7, dropout=0.3)
-    seen = [plan.chosen(number) for number in range(200)]
+    seen = [plan.chosen_participants(number) for number in range(200)]
     assert all(len(set(chosen)) == 7 for chosen in seen)
     assert len({one for chosen in seen for one in chosen}) == 20
-    dropped = [plan.dropped(number) for number in range(200)]
+    dropped = [plan.dropped_participants(number) for number in range(200)]
     assert all(set(some) <= set(chosen) for some, chosen in zip(dropped, seen, strict=True))
     # Binomial: 420 of 1,400 expected, a deviation of 17.
     assert 350 < sum(map(len, dropped)) < 490
@@ -218,8 +218,8 @@ def test_a_policy_changes_the_images_and_nothing_else(fashion: Dataset) -> None:
     veiled = participants_of(replace(SMALL, defense="3-1-7"), fashion.train)[0].work(2)
     assert torch.equal(plain.indices, veiled.indices)
     assert torch.equal(plain.private.images, veiled.private.images)
-    assert torch.equal(plain.seen, plain.private.images)
-    assert not torch.equal(veiled.seen, veiled.private.images)
+    assert torch.equal(plain.transformed, plain.private.images)
+    assert not torch.equal(veiled.transformed, veiled.private.images)
 
 
 # The server, against plain training

@@ -178,7 +178,7 @@ class Loop:
         self.gradients = torch.zeros_like(self.weights)
 
     def one_round(self, number: int) -> None:
-        present = set(self.plan.chosen(number)) - set(self.plan.dropped(number))
+        present = set(self.plan.chosen_participants(number)) - set(self.plan.dropped_participants(number))
         self.gradients.zero_()
         for one in present:
             torch.nn.utils.vector_to_parameters(self.weights[one].float(), self.network.parameters())

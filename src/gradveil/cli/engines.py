@@ -110,10 +110,10 @@ def trainer(
             raise GradveilError("a SuperLink is for Flower: --engine flower would do")
         loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
         return Engine(lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history)
-    from gradveil.federated.flower.setup import check_flower, quiet
+    from gradveil.federated.flower.setup import check_flower, disable_telemetry
 
     check_flower(ray=superlink is None)
-    quiet()
+    disable_telemetry()
     from gradveil.federated.flower.deployment import SuperLink, deploy
     from gradveil.federated.flower.run import FlowerRun
     from gradveil.federated.flower.simulation import simulate

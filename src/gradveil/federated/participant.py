@@ -37,11 +37,11 @@ class Work:
     indices: Tensor
     private: ImageSet
     # uint8, after the defense.
-    seen: Tensor
+    transformed: Tensor
 
     @property
     def batch(self) -> Batch:
-        return Batch(to_channels_last(self.seen), self.private.labels)
+        return Batch(to_channels_last(self.transformed), self.private.labels)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Participant:
 
     def work(self, number: int) -> Work:
         """What it works on in round `number`."""
-        indices = self._sampled(number)
+        indices = self._batch_indices(number)
         private = self.images.take(indices)
         if self.plan.augment and len(indices):
             cropped = crop_and_flip(private.images, indices, derive_seed(self.plan.seed, "crop"), number)
@@ -82,7 +82,7 @@ class Participant:
             after = {name: buffer.clone() for name, buffer in buffers.items()}
         return Update(gradients, after, self.batch)
 
-    def attacked(self, network: nn.Module, number: int) -> Gradients:
+    def attacked_gradient(self, network: nn.Module, number: int) -> Gradients:
         """The gradient that is attacked where the defense acts in training only: that of the public code of the papers."""
         seed = self._seed(number, network)
         with self._training(network, number):
@@ -115,7 +115,7 @@ class Participant:
         weights = content_hash(list(network.state_dict().values())).hex() if self.defense.poisson else ""
         return derive_seed(self.plan.seed, "defense", number, self.number, weights)
 
-    def _sampled(self, number: int) -> Tensor:
+    def _batch_indices(self, number: int) -> Tensor:
         if self.defense.poisson:
             drawn = hashed_uniform(self.indices, self.plan.seed, "poisson", number)
             return self.indices[drawn < self.batch / len(self.indices)]
@@ -126,7 +126,7 @@ class Participant:
         return self.indices[piece]
 
 
-class PendingUpdate(Mapping[int, Update]):
+class PendingUpdates(Mapping[int, Update]):
     """The updates of some participants in a round, each computed when it is looked at: one at a time is in memory.
 
     They belong to the weights that are in `network` then.
@@ -149,9 +149,9 @@ class PendingUpdate(Mapping[int, Update]):
         return len(self.participants)
 
 
-def images_behind(updates: Mapping[int, Update]) -> dict[int, int]:
+def image_counts(updates: Mapping[int, Update]) -> dict[int, int]:
     """How many images each counts for, without computing what is only promised."""
-    if isinstance(updates, PendingUpdate):
+    if isinstance(updates, PendingUpdates):
         return {one: participant.batch for one, participant in updates.participants.items()}
     return {one: update.images for one, update in updates.items()}
 

@@ -51,7 +51,7 @@ def partition_indices(labels: Tensor, participants: int, partition: str, *, seed
         hands = torch.randperm(pieces, generator=generator(seed, "pieces")).view(participants, -1)
         dealt = [torch.cat([cut[piece] for piece in hand.tolist()]) for hand in hands]
     else:
-        dealt = _by_dirichlet(labels, shuffled, participants, number, seed)
+        dealt = _split_by_dirichlet(labels, shuffled, participants, number, seed)
     empty = [one for one, indices in enumerate(dealt) if not len(indices)]
     if empty:
         raise GradveilError(
@@ -61,19 +61,19 @@ def partition_indices(labels: Tensor, participants: int, partition: str, *, seed
     return [indices.sort().values for indices in dealt]
 
 
-def _by_dirichlet(labels: Tensor, shuffled: Tensor, participants: int, alpha: float, seed: int) -> list[Tensor]:
+def _split_by_dirichlet(labels: Tensor, shuffled: Tensor, participants: int, alpha: float, seed: int) -> list[Tensor]:
     dealt: list[list[Tensor]] = [[] for _ in range(participants)]
     for label in sorted(set(labels.tolist())):
         members = shuffled[labels[shuffled] == label]
         # torch draws Dirichlet numbers from the global stream only; numpy's draw from a seed of their own.
-        shares = _dirichlet(participants, alpha, derive_seed(seed, "dirichlet", label))
+        shares = _dirichlet_fractions(participants, alpha, derive_seed(seed, "dirichlet", label))
         ends = (shares.cumsum(0)[:-1] * len(members)).round().to(torch.int64)
         for one, piece in enumerate(torch.tensor_split(members, ends)):
             dealt[one].append(piece)
     return [torch.cat(pieces) for pieces in dealt]
 
 
-def _dirichlet(participants: int, alpha: float, seed: int) -> Tensor:
+def _dirichlet_fractions(participants: int, alpha: float, seed: int) -> Tensor:
     import numpy as np
 
     return torch.from_numpy(np.random.default_rng(seed).dirichlet([alpha] * participants))

@@ -83,16 +83,16 @@ class FederatedPlan:
         # The first round has the whole rate, however few rounds there are.
         return rate_factor(number, [max(1, drop) for drop in drop_steps(self.rounds)])
 
-    def chosen(self, number: int) -> list[int]:
+    def chosen_participants(self, number: int) -> list[int]:
         """The participants of round `number`."""
         if self.per_round is None:
             return list(range(self.participants))
         order = torch.randperm(self.participants, generator=generator(self.seed, "participants", number))
         return sorted(order[: self.per_round].tolist())
 
-    def dropped(self, number: int) -> list[int]:
+    def dropped_participants(self, number: int) -> list[int]:
         """Those of them who drop out."""
-        chosen = self.chosen(number)
+        chosen = self.chosen_participants(number)
         fate = hashed_uniform(torch.tensor(chosen), self.seed, "dropout", number)
         return [one for one, value in zip(chosen, fate.tolist(), strict=True) if value < self.dropout]
 

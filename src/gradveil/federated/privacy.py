@@ -20,8 +20,8 @@ def epsilon_of(plan: FederatedPlan, participants: list[Participant]) -> float | 
         return None
     steps: Counter[int] = Counter()
     for number in range(plan.rounds):
-        steps.update(plan.chosen(number))
-        steps.subtract(plan.dropped(number))
+        steps.update(plan.chosen_participants(number))
+        steps.subtract(plan.dropped_participants(number))
     rates = {(one.batch / len(one.indices), steps[one.number]) for one in participants}
     return max(private.epsilon(rate, taken) for rate, taken in rates)
 

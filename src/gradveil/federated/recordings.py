@@ -75,7 +75,7 @@ def read_recording(path: Path) -> Recording:
     return Recording(plan, number, participants, update, part_of(tensors, "state"))
 
 
-def forget_recordings(folder: Path, *, since: int) -> None:
+def remove_recordings(folder: Path, *, since: int) -> None:
     """Remove what was recorded in rounds that are about to be repeated: others may answer this time."""
     for path in recordings_in(folder):
         if int(path.name.split("-")[1]) >= since:

@@ -12,9 +12,9 @@ from gradveil.defenses.parts import acts
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.folder import CHECKPOINT, claiming
 from gradveil.federated.history import HistoryRow
-from gradveil.federated.participant import PendingUpdate, Update, network_of, participants_of
+from gradveil.federated.participant import PendingUpdates, Update, network_of, participants_of
 from gradveil.federated.plan import FederatedPlan
-from gradveil.federated.recordings import RECORDED, forget_recordings, record_updates
+from gradveil.federated.recordings import RECORDED, record_updates, remove_recordings
 from gradveil.federated.training import Training
 from gradveil.progress import Progress, silent
 from gradveil.types import Dataset
@@ -70,7 +70,7 @@ def federate(
 def in_process(plan: FederatedPlan, dataset: Dataset) -> Gather:
     """Participants one after the other in this process: the embedded engine."""
     everybody = participants_of(plan, dataset.train)
-    return lambda number, chosen, network: PendingUpdate([everybody[one] for one in chosen], network, number)
+    return lambda number, chosen, network: PendingUpdates([everybody[one] for one in chosen], network, number)
 
 
 class ServerTraining(Training):
@@ -92,13 +92,13 @@ class ServerTraining(Training):
         if self.checkpoint.is_file():
             self.read_checkpoint(self.checkpoint, remedy="train from the start")
         self.write_log()
-        forget_recordings(folder, since=self.round)
+        remove_recordings(folder, since=self.round)
 
     def train_round(self) -> None:
         """Gather updates, let the curious server look, make the step."""
         number, plan = self.round, self.plan
-        dropped = plan.dropped(number)
-        asked = [one for one in plan.chosen(number) if one not in dropped]
+        dropped = plan.dropped_participants(number)
+        asked = [one for one in plan.chosen_participants(number) if one not in dropped]
         updates = self.gather(number, asked, self.server.network)
         self.note_missing(sorted({*dropped, *(one for one in asked if one not in updates)}))
         if self.curiosity is not None and number in self.curiosity.rounds:

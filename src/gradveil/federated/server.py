@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
-from gradveil.federated.participant import Update, images_behind
+from gradveil.federated.participant import Update, image_counts
 from gradveil.federated.plan import FederatedPlan
 from gradveil.io.tensors import part_of
 from gradveil.models.stochastic import drawing, normal
@@ -27,7 +27,7 @@ class Server:
 
     def step(self, number: int, updates: Mapping[int, Update]) -> None:
         """One SGD step with the mean of the updates, whose order does not matter; batch-norm statistics are averaged too."""
-        images = images_behind(updates)
+        images = image_counts(updates)
         gradients, statistics = Mean(), Mean()
 
         def take(update: Update, share: float) -> None:

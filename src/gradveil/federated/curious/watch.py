@@ -31,7 +31,7 @@ Load = Callable[[FederatedPlan], Dataset]
 
 LOWEST_PRIORITY = 19
 LARGEST_SETTINGS = 64 * 2**10
-SECONDS_BETWEEN_LOOKS = 0.5
+POLL_SECONDS = 0.5
 
 
 def write_attack_settings(folder: Path, how: Scenario) -> None:
@@ -92,7 +92,7 @@ def follow(folder: Path, how: Scenario, load: Load) -> Iterator[str]:
     while True:
         waiting = [path for path in recordings_in(folder) if path not in done]
         if not waiting:
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(POLL_SECONDS)
             continue
         done.add(waiting[0])
         try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gradveil.federated.plan import FederatedPlan
 
 
-def participation(data_dir: Path | None = None, trusted: "FederatedPlan | None" = None) -> ClientApp:
+def make_client_app(data_dir: Path | None = None, trusted: "FederatedPlan | None" = None) -> ClientApp:
     """Participants whose images are in `data_dir`, unless their node says where else.
 
     A plan may name a model of one's own, which is code, or a folder: it is followed where `trusted` or the node's `model` and
@@ -38,32 +38,32 @@ def participation(data_dir: Path | None = None, trusted: "FederatedPlan | None" 
 
     @app.query()
     def who(message: Message, context: Context) -> Message:
-        return Message(RecordDict({"facts": ConfigRecord({NUMBER: _number(context)})}), reply_to=message)
+        return Message(RecordDict({"facts": ConfigRecord({NUMBER: _participant_number(context)})}), reply_to=message)
 
     @app.train()
     def contribute(message: Message, context: Context) -> Message:
-        from gradveil.federated.flower.messages import Question, answer
+        from gradveil.federated.flower.messages import UpdateRequest, update_to_records
 
-        question = Question.from_records(message.content)
+        question = UpdateRequest.from_records(message.content)
         own = {name: context.node_config.get(name, getattr(trusted, name, None)) for name in ("model", "dataset")}
         question.plan.check_foreign(**{name: None if value is None else str(value) for name, value in own.items()})
         told = context.node_config.get(DATA_DIR)
-        everybody, network = _prepare(question.plan, data_dir if told is None else Path(str(told)))
-        number = _number(context)
+        everybody, network = _load_plan(question.plan, data_dir if told is None else Path(str(told)))
+        number = _participant_number(context)
         if not 0 <= number < len(everybody):
             raise GradveilError(f"participant {number} of {len(everybody)}: 0 to {len(everybody) - 1} would do")
         try:
             network.load_state_dict(question.state)
         except RuntimeError as error:
             raise GradveilError(f"the server's weights do not fit {question.plan.model}: {error}") from error
-        return Message(answer(everybody[number].contribute(network, question.number)), reply_to=message)
+        return Message(update_to_records(everybody[number].contribute(network, question.number)), reply_to=message)
 
     return app
 
 
 # A simulation has many participants and rounds in one process.
 @lru_cache(maxsize=1)
-def _prepare(plan: "FederatedPlan", data_dir: Path | None) -> "tuple[list[Participant], nn.Module]":
+def _load_plan(plan: "FederatedPlan", data_dir: Path | None) -> "tuple[list[Participant], nn.Module]":
     from gradveil.datasets import load
     from gradveil.federated.participant import network_of, participants_of
     from gradveil.progress import silent
@@ -72,14 +72,14 @@ def _prepare(plan: "FederatedPlan", data_dir: Path | None) -> "tuple[list[Partic
     return participants_of(plan, dataset.train), network_of(plan, dataset)
 
 
-def _number(context: Context) -> int:
+def _participant_number(context: Context) -> int:
     number = context.node_config.get(NUMBER)
     if type(number) is not int:
         raise GradveilError(f"a SuperNode needs --node-config '{NUMBER}=NUMBER', got {number!r}")
     return number
 
 
-client_app = participation()
+client_app = make_client_app()
 server_app = ServerApp()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradveil.errors import GradveilError
-from gradveil.federated.flower.setup import FAILED, LOGGED, QUIET, check_flower
+from gradveil.federated.flower.setup import FAILED, LOGGED, NO_TELEMETRY, check_flower
 from gradveil.io.files import write_text
 from gradveil.version import __version__
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gradveil.federated.flower.run import FlowerRun
 
 # Seconds that a question to the SuperLink may take; following the log may take as long as the training.
-ANSWER = 60.0
+ANSWER_SECONDS = 60.0
 # Seconds between two questions whether a run has ended.
-LOOK = 5.0
+POLL_SECONDS = 5.0
 _NAME = "gradveil"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -62,10 +62,10 @@ class SuperLink:
         return ":" not in self.address
 
     @contextmanager
-    def connected(self) -> Iterator["Flwr"]:
+    def connecting(self) -> Iterator["Flwr"]:
         """Flower's command line with this connection; it gets a configuration of its own, the user's stays as it is."""
         if self.configured:
-            yield Flwr(self.address, QUIET)
+            yield Flwr(self.address, NO_TELEMETRY)
             return
         with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home:
             lines = [f"[superlink.{_NAME}]", f"address = {_toml(self.address)}"]
@@ -74,7 +74,7 @@ class SuperLink:
             if self.insecure:
                 lines.append("insecure = true")
             write_text(Path(home) / "config.toml", "\n".join(lines) + "\n")
-            yield Flwr(_NAME, {**QUIET, "FLWR_HOME": home})
+            yield Flwr(_NAME, {**NO_TELEMETRY, "FLWR_HOME": home})
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ class Flwr:
 
     def start(self, app: Path) -> int:
         """Start the app; gives the number of the run."""
-        return int(str(self._asked("run", str(app), self.connection)["run-id"]))
+        return int(str(self._ask("run", str(app), self.connection)["run-id"]))
 
     def status(self, run: int) -> str:
         """Such as `running` or `finished:completed`."""
-        runs = self._asked("list", self.connection, "--run-id", str(run))["runs"]
+        runs = self._ask("list", self.connection, "--run-id", str(run))["runs"]
         return str(runs[0]["status"]) if isinstance(runs, list) and runs else "unknown"
 
     def stop(self, run: int) -> None:
-        self._asked("stop", str(run), self.connection)
+        self._ask("stop", str(run), self.connection)
 
     def follow(self, run: int, line: Callable[[str], None]) -> None:
         """Give `line` everything the run logs until it ends."""
@@ -116,7 +116,7 @@ class Flwr:
             finally:
                 process.terminate()
 
-    def _asked(self, *words: str) -> dict[str, object]:
+    def _ask(self, *words: str) -> dict[str, object]:
         """The JSON document that a command prints."""
         try:
             done = subprocess.run(
@@ -125,19 +125,19 @@ class Flwr:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=ANSWER,
+                timeout=ANSWER_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise GradveilError(f"flwr {words[0]}: the SuperLink did not answer within {ANSWER:g} s") from error
+            raise GradveilError(f"flwr {words[0]}: the SuperLink did not answer within {ANSWER_SECONDS:g} s") from error
         # Notes for people may stand around the document.
         begin, end = done.stdout.find("{"), done.stdout.rfind("}")
         try:
             found = json.loads(done.stdout[begin : end + 1])
         except ValueError as error:
-            raise GradveilError(f"flwr {words[0]}: {_last_words(done.stderr or done.stdout)}") from error
+            raise GradveilError(f"flwr {words[0]}: {_error_text(done.stderr or done.stdout)}") from error
         if not isinstance(found, dict) or found.get("success") is False:
-            raise GradveilError(f"flwr {words[0]}: {_last_words(str(found.get('error-message', found)))}")
+            raise GradveilError(f"flwr {words[0]}: {_error_text(str(found.get('error-message', found)))}")
         return found
 
 
@@ -148,7 +148,7 @@ def deploy(run: "FlowerRun", superlink: SuperLink, app: Path, *, line: Callable[
     """
     check_flower(ray=False)
     write_app(run, app)
-    with superlink.connected() as flower:
+    with superlink.connecting() as flower:
         number = flower.start(app)
         line(f"run {number} on {superlink.address}; the server writes to {run.folder} on its machine")
         heard: list[str] = []
@@ -162,7 +162,7 @@ def deploy(run: "FlowerRun", superlink: SuperLink, app: Path, *, line: Callable[
             flower.follow(number, hear)
             # The log may break off before the run ends.
             while not (status := flower.status(number)).startswith("finished"):
-                time.sleep(LOOK)
+                time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             flower.stop(number)
             raise
@@ -210,7 +210,7 @@ def _flwr() -> str:
     return found
 
 
-def _last_words(text: str) -> str:
+def _error_text(text: str) -> str:
     """An error in one line, without the box that Flower draws around it."""
     words = [part.strip("│╭╰─╮╯ ") for part in text.splitlines()]
     return (

@@ -28,7 +28,7 @@ def defense_mod(defense: str | Defense, *, lr: float = 1.0, seed: int | None = N
     """
     made = parse_defense(defense) if isinstance(defense, str) else defense
     for one in parts(made):
-        _check(one)
+        _check_part(one)
     if not 0 < lr < float("inf"):
         raise GradveilError(f"a mod needs a rate above 0, such as the 0.1 your app trains with, got {lr:g}")
     return DefenseMod(made, lr, seed)
@@ -55,11 +55,11 @@ class DefenseMod:
         if reply.has_error():
             return reply
         for name, record in reply.content.array_records.items():
-            before = _counterpart(name, received, reply.content)
-            reply.content[name] = self._defended(name, before, record, derive_seed(seed, name))
+            before = _received_weights(name, received, reply.content)
+            reply.content[name] = self._defend(name, before, record, derive_seed(seed, name))
         return reply
 
-    def _defended(self, name: str, before: Mapping[str, Array], after: ArrayRecord, seed: int) -> ArrayRecord:
+    def _defend(self, name: str, before: Mapping[str, Array], after: ArrayRecord, seed: int) -> ArrayRecord:
         old = {key: array.numpy() for key, array in before.items()}
         new = {key: array.numpy() for key, array in after.items()}
         if {key: array.shape for key, array in old.items()} != {key: array.shape for key, array in new.items()}:
@@ -67,7 +67,7 @@ class DefenseMod:
         # Twice the precision: what a defense leaves alone comes out as it went in.
         update = {
             key: torch.from_numpy(np.asarray((old[key].astype(np.float64) - new[key]) / self.lr))
-            for key in _parameters(list(new), new)
+            for key in _trained_arrays(list(new), new)
         }
         shared = self.defense.gradients(update, seed=seed)
         result = dict(after)
@@ -86,7 +86,7 @@ class DefenseMod:
         return derive_seed(seed, "flower", number, str(context.node_config.get("partition-id", context.node_id)))
 
 
-def _check(defense: Defense) -> None:
+def _check_part(defense: Defense) -> None:
     if isinstance(defense, Augment):
         raise GradveilError(
             f"{defense} acts on images, which a mod does not see: PolicyTransform(load_policy('{defense}')) as your dataset's "
@@ -102,7 +102,7 @@ def _check(defense: Defense) -> None:
             raise GradveilError(f"{defense} acts on the {hook}, which a mod does not see: {would_do} would do")
 
 
-def _counterpart(name: str, received: Mapping[str, dict[str, Array]], sent: RecordDict) -> dict[str, Array]:
+def _received_weights(name: str, received: Mapping[str, dict[str, Array]], sent: RecordDict) -> dict[str, Array]:
     """The weights that came in where `name` goes out: under the same name, or the only ones there are."""
     if name in received:
         return received[name]
@@ -114,7 +114,7 @@ def _counterpart(name: str, received: Mapping[str, dict[str, Array]], sent: Reco
     )
 
 
-def _parameters(keys: Sequence[str], arrays: Mapping[str, npt.NDArray[np.generic]]) -> list[str]:
+def _trained_arrays(keys: Sequence[str], arrays: Mapping[str, npt.NDArray[np.generic]]) -> list[str]:
     """The arrays that are trained.
 
     In a plain list batch norm shows by its order in a state dict: mean and variance, and then a whole number alone.

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 from torch import nn
 
 from gradveil.errors import GradveilError
-from gradveil.federated.flower.messages import Question, read_answer
+from gradveil.federated.flower.messages import UpdateRequest, update_from_records
 from gradveil.federated.flower.setup import NUMBER
 from gradveil.federated.participant import Update
 from gradveil.federated.plan import FederatedPlan
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 MOST_IMAGES = 10_000_000
 # Seconds between two looks at what came in: a fifth of the time waited so far, so that quick answers are not kept waiting and a
 # SuperLink is not asked all the time. Flower's own loop looks every 3.
-SHORTEST_LOOK, LONGEST_LOOK = 0.02, 1.0
+SHORTEST_POLL, LONGEST_POLL = 0.02, 1.0
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Nodes:
         """The updates of those who answer in round `number`: the `Gather` of the rounds."""
         self._meet()
         begun = time.monotonic()
-        content = Question(self.plan, number, network.state_dict()).to_records()
+        content = UpdateRequest(self.plan, number, network.state_dict()).to_records()
         waiting = self._send(MessageType.TRAIN, content, chosen, number)
         for one in set(chosen) - set(waiting.values()):
             self._note(number, one, "has no node")
@@ -79,7 +79,7 @@ class Nodes:
             for reply in self.grid.pull_messages(waiting):
                 one = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
-                    updates[one] = read_answer(_content(reply), network, most=self.plan.batch or MOST_IMAGES)
+                    updates[one] = update_from_records(_content(reply), network, most=self.plan.batch or MOST_IMAGES)
                     self.silent.pop(one, None)
                 except GradveilError as error:
                     self._note(number, one, str(error))
@@ -145,8 +145,8 @@ class Nodes:
 
     def _pause(self, begun: float, end: float) -> None:
         now = time.monotonic()
-        left = max(end - now, SHORTEST_LOOK)
-        if self.stopped.wait(min(max((now - begun) / 5, SHORTEST_LOOK), LONGEST_LOOK, left)):
+        left = max(end - now, SHORTEST_POLL)
+        if self.stopped.wait(min(max((now - begun) / 5, SHORTEST_POLL), LONGEST_POLL, left)):
             raise GradveilError("the training was stopped; start again and it goes on where it was")
 
 

@@ -8,7 +8,7 @@ from gradveil.errors import GradveilError
 # What a node says of itself in --node-config: which participant it is, and where its images are.
 NUMBER, DATA_DIR = "partition-id", "data-dir"
 # Read by Flower and Ray when they are imported: nobody is told about the run.
-QUIET = {
+NO_TELEMETRY = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -26,7 +26,7 @@ def check_flower(*, ray: bool) -> None:
             raise GradveilError(f"the flower engine needs {name}: pip install 'gradveil[{extra}]'")
 
 
-def quiet() -> None:
+def disable_telemetry() -> None:
     """Keep Flower and Ray, once they are imported, from telling anybody about it; what the user has set stays."""
-    for name, value in QUIET.items():
+    for name, value in NO_TELEMETRY.items():
         os.environ.setdefault(name, value)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gradveil.errors import GradveilError
-from gradveil.federated.flower.setup import check_flower, quiet
+from gradveil.federated.flower.setup import check_flower, disable_telemetry
 from gradveil.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
         )
     results: list[FederatedResult] = []
     stopped = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home, _environment(), _silencing("flwr"):
-        quiet()
+    with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home, _restoring_environment(), _silencing("flwr"):
+        disable_telemetry()
         # Flower writes a name for this machine into the user's home even where it tells nobody about it.
         os.environ.setdefault("FLWR_HOME", home)
         from flwr.serverapp import ServerApp
         from flwr.simulation import run_simulation
 
-        from gradveil.federated.flower.app import participation
+        from gradveil.federated.flower.app import make_client_app
         from gradveil.federated.flower.nodes import Nodes
 
         server = ServerApp()
@@ -52,7 +52,7 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
         try:
             run_simulation(
                 server,
-                participation(run.data_dir, trusted=run.plan),
+                make_client_app(run.data_dir, trusted=run.plan),
                 run.plan.participants,
                 backend_config={
                     "init_args": {
@@ -74,7 +74,7 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def _restoring_environment() -> Iterator[None]:
     """Environment variables are afterwards what they were: Flower changes PYTHONPATH."""
     before = dict(os.environ)
     try:

@@ -184,7 +184,7 @@ class Peer(Training):
             self.read_checkpoint(own[common], remedy="go on from an earlier round")
 
     def _note_absences(self, present: set[int]) -> None:
-        self.note_missing(self.plan.dropped(self.round))
+        self.note_missing(self.plan.dropped_participants(self.round))
         if not present:
             self.note("nobody answered; the weights stay as they are")
         if self.curiosity is not None and self.round in self.curiosity.rounds:

@@ -46,7 +46,7 @@ def write_peer_results(folder: Path, results: Sequence[PeerResult]) -> None:
 def read_result(settings: GossipSettings, folder: Path) -> GossipResult:
     """The result of a training that ended in `folder`."""
     plan = settings.plan
-    dropped = {number: tuple(plan.dropped(number)) for number in range(plan.rounds if plan.dropout else 0)}
+    dropped = {number: tuple(plan.dropped_participants(number)) for number in range(plan.rounds if plan.dropout else 0)}
     with (folder / PARTICIPANTS).open(newline="") as file:
         peers = [
             PeerResult(

@@ -47,7 +47,7 @@ class GossipSettings:
 
     def present(self, number: int) -> set[int]:
         """Those who compute and send in round `number`."""
-        return set(self.plan.chosen(number)) - set(self.plan.dropped(number))
+        return set(self.plan.chosen_participants(number)) - set(self.plan.dropped_participants(number))
 
     def fingerprint(self, dataset: Dataset) -> str:
         """The same for everybody who means the same training."""

@@ -40,7 +40,7 @@ class Topology:
             0 <= one < other < self.participants for one, other in self.edges
         ):
             raise GradveilError(f"topology {self.name}: its edges are not ordered pairs of participants, each once")
-        if alone := _alone(self.participants, self.edges):
+        if alone := _unreachable(self.participants, self.edges):
             raise GradveilError(
                 f"topology {self.name} is not connected: nothing leads from participant 0 to {min(alone)}; "
                 "more edges would do"
@@ -83,20 +83,20 @@ def parse_topology(text: str, participants: int, *, seed: int = 0) -> Topology:
         raise GradveilError(f"without a server 2 to {MOST_PARTICIPANTS} participants would do, got {participants}")
     kind, colon, value = text.partition(":")
     if text == RING:
-        return _topology(text, participants, ((one, (one + 1) % participants) for one in range(participants)))
+        return _make_topology(text, participants, ((one, (one + 1) % participants) for one in range(participants)))
     if text == COMPLETE:
-        return _topology(text, participants, combinations(range(participants), 2))
+        return _make_topology(text, participants, combinations(range(participants), 2))
     if kind == RANDOM:
-        return _random(text, participants, value if colon else "", seed)
+        return _random_topology(text, participants, value if colon else "", seed)
     path = Path(text)
     if path.is_file():
-        return _topology(path.name, participants, _edges_in(path, participants))
+        return _make_topology(path.name, participants, _read_edges(path, participants))
     if path.suffix or len(path.parts) > 1:
         raise GradveilError(f"{text}: no such file of edges; {RING}, {COMPLETE} or random:0.4 would do without one")
     raise unknown(text, (RING, COMPLETE, RANDOM), "topology", more=_EXAMPLES)
 
 
-def _topology(name: str, participants: int, edges: Iterable[tuple[int, int]]) -> Topology:
+def _make_topology(name: str, participants: int, edges: Iterable[tuple[int, int]]) -> Topology:
     return Topology(name, participants, tuple(sorted({(min(edge), max(edge)) for edge in edges})))
 
 
@@ -108,7 +108,7 @@ def _adjacent(participants: int, edges: Iterable[tuple[int, int]]) -> list[list[
     return [sorted(others) for others in found]
 
 
-def _alone(participants: int, edges: Iterable[tuple[int, int]]) -> set[int]:
+def _unreachable(participants: int, edges: Iterable[tuple[int, int]]) -> set[int]:
     """Those to whom no way leads from participant 0."""
     adjacent = _adjacent(participants, edges)
     reached, waiting = {0}, [0]
@@ -119,7 +119,7 @@ def _alone(participants: int, edges: Iterable[tuple[int, int]]) -> set[int]:
     return set(range(participants)) - reached
 
 
-def _random(text: str, participants: int, value: str, seed: int) -> Topology:
+def _random_topology(text: str, participants: int, value: str, seed: int) -> Topology:
     """A graph of Erdos and Renyi, the first connected one of the seed."""
     try:
         probability = float(value)
@@ -131,8 +131,8 @@ def _random(text: str, participants: int, value: str, seed: int) -> Topology:
     for attempt in range(RANDOM_TRIES):
         drawn = torch.rand(len(pairs), generator=generator(seed, "topology", attempt), dtype=torch.float64)
         chosen = [pairs[index] for index in (drawn < probability).nonzero().flatten().tolist()]
-        if not _alone(participants, chosen):
-            return _topology(text, participants, chosen)
+        if not _unreachable(participants, chosen):
+            return _make_topology(text, participants, chosen)
     # Twice where graphs begin to be connected.
     enough = min(1.0, 2 * math.log(participants) / participants)
     raise GradveilError(
@@ -141,7 +141,7 @@ def _random(text: str, participants: int, value: str, seed: int) -> Topology:
     )
 
 
-def _edges_in(path: Path, participants: int) -> list[tuple[int, int]]:
+def _read_edges(path: Path, participants: int) -> list[tuple[int, int]]:
     """The edges of a file that may come from anyone: two participants a line, `#` begins a comment."""
     size = path.stat().st_size
     if size > LARGEST_FILE:
