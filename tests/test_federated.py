@@ -105,7 +105,7 @@ def test_dirichlet_is_the_more_uneven_the_smaller_alpha_is() -> None:
     "text", ["", "iid:3", "dirichlet", "dirichlet:0", "dirichlet:nan", "classes:1.5", "classes:0", "even"]
 )
 def test_bad_partitions_are_refused(text: str) -> None:
-    with pytest.raises(GradveilError, match="would do"):
+    with pytest.raises(GradveilError, match="partition: expected iid"):
         replace(SMALL, partition=text)
 
 
@@ -489,9 +489,9 @@ def test_one_bad_recording_does_not_hide_the_others(fashion: Dataset, tmp_path: 
 
 def test_plans_of_others_run_no_code_and_read_no_folders() -> None:
     own = replace(SMALL, model="my_nets:build", dataset="folder:images")
-    with pytest.raises(GradveilError, match="--model my_nets:build would do"):
+    with pytest.raises(GradveilError, match="use --model my_nets:build"):
         own.check_foreign()
-    with pytest.raises(GradveilError, match="--dataset folder:images would do"):
+    with pytest.raises(GradveilError, match="use --dataset folder:images"):
         own.check_foreign(model="my_nets:build")
     own.check_foreign(model="my_nets:build", dataset="folder:images")
     SMALL.check_foreign()

@@ -298,7 +298,7 @@ def test_a_superlink_is_trusted_in_one_way(tmp_path: Path) -> None:
         SuperLink("127.0.0.1:1", certificate)
     certificate.touch()
     for wrong in (("127.0.0.1:1", certificate, True), ("mine", certificate, False), ("mine", None, True), ("",)):
-        with pytest.raises(GradveilError, match="would do"):
+        with pytest.raises(GradveilError, match="SuperLink: expected"):
             SuperLink(*wrong)
     write_app(FlowerRun(PLAN, tmp_path), tmp_path / "app")
     with (
@@ -317,7 +317,7 @@ def test_the_command_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "did you mean 'flower'?" in told("--engine", "flowr")
     assert "--engine flower would do" in told("--superlink", "127.0.0.1:1")
     assert "--superlink HOST:PORT is missing" in told("--engine", "flower", "--insecure")
-    assert "up to 86400 seconds would do" in told("--engine", "flower", "--timeout", "0")
+    assert "expected above 0 and up to 86400 seconds" in told("--engine", "flower", "--timeout", "0")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "ray" else object())
     assert "needs Ray: pip install 'gradveil[flower,ray]'" in told("--engine", "flower")
 
@@ -460,7 +460,7 @@ def test_a_mod_leaves_other_messages_alone_and_lets_nothing_pass_undefended() ->
         (HYBRID, "PolicyTransform"),
         (f"{HYBRID} | prune:0.5", "PolicyTransform"),
         ("precode", r"\.network\(model"),
-        ("dp-sgd:1.0", "--engine flower would do"),
+        ("dp-sgd:1.0", "use gradveil federate --engine flower"),
         ("nonsense", "unknown defense"),
     ],
 )

@@ -8,12 +8,12 @@ from gradveil.federated.plan import FederatedPlan
 
 
 def epsilon_of(plan: FederatedPlan, participants: list[Participant]) -> float | None:
-    """The largest epsilon that any participant's images have at the defense's delta, by Opacus' accountant; None without dp-sgd.
+    """The largest epsilon of any participant's images at the defense's delta, by Opacus' accountant; None without dp-sgd.
 
-    A participant takes a step in every round in which it is chosen and does not drop out; whether its answer arrived does not
-    matter. Its images are in a batch with chance batch / images. Neighbours are sets of images that differ by one image. It
-    holds against those who do not know the seed, and does not count what is said twice: rounds repeated after a kill from
-    other weights, or the mean and deviation of the training images in a model's normalisation.
+    A participant takes a step in every round in which it is chosen and does not drop out. Whether its answer arrived does not
+    matter. Its images are in a batch with chance batch / images. Neighbours are sets of images that differ by one image. The
+    epsilon holds against those who do not know the seed. It does not count what is shared twice: rounds repeated after a kill
+    from other weights, or the mean and deviation of the training images in a model's normalisation.
     """
     private = private_part(plan.make_defense())
     if private is None:

@@ -22,8 +22,8 @@ WANTED = "recording; gradveil federate --curious makes them"
 class Recording:
     """The update of one participant, or only the mean of several (secure aggregation), and the network's state before it.
 
-    No image is in it: who took which when follows from the plan and is needed only to judge what was rebuilt. The plan holds the
-    seed of every draw, which a real server would not have.
+    No image is in it. Who took which when follows from the plan, and is needed only to judge a reconstruction. The plan holds
+    the seed of all random choices, which a real server would not have.
     """
 
     plan: FederatedPlan
@@ -38,7 +38,7 @@ class Recording:
         return f"round-{self.round:06}-of-{len(self.participants)}-from-{who[:40]}.safetensors"
 
     def write(self, folder: Path) -> Path:
-        """Put it into `folder`, whole or not at all."""
+        """Write it into `folder`, whole or not at all."""
         tensors = {f"update/{name}": tensor for name, tensor in self.update.items()}
         tensors |= {f"state/{name}": tensor for name, tensor in self.state.items()}
         facts = {"plan": self.plan.to_json(), "round": self.round, "participants": self.participants}
@@ -76,7 +76,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def remove_recordings(folder: Path, *, since: int) -> None:
-    """Remove what was recorded in rounds that are about to be repeated: others may answer this time."""
+    """Remove the recordings of rounds that are about to be repeated: others may answer this time."""
     for path in recordings_in(folder):
         if int(path.name.split("-")[1]) >= since:
             path.unlink()

@@ -1,4 +1,4 @@
-"""A collaborative training on a Flower SuperLink that is already there: write a Flower app, start it, follow its log.
+"""A collaborative training on a Flower SuperLink that runs already: write a Flower app, start it, follow its log.
 
 The server's part runs where the SuperLink runs, and what it makes is written there.
 """
@@ -25,9 +25,9 @@ from gradveil.version import __version__
 if TYPE_CHECKING:
     from gradveil.federated.flower.run import FlowerRun
 
-# Seconds that a question to the SuperLink may take; following the log may take as long as the training.
+# Seconds that a command to the SuperLink may take; following the log may take as long as the training.
 ANSWER_SECONDS = 60.0
-# Seconds between two questions whether a run has ended.
+# Seconds between two checks whether a run has ended.
 POLL_SECONDS = 5.0
 _NAME = "gradveil"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -35,9 +35,10 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class SuperLink:
-    """Where a SuperLink is, HOST:PORT, and which certificate it is trusted by: your own, the system's, or none at all.
+    """The address of a SuperLink, HOST:PORT, and how it is trusted.
 
-    An address without a port is the name of a connection in your Flower configuration (`flwr config list`).
+    It is trusted by your own certificate (`root_certificates`), by the system's, or without any (`insecure`). An address without
+    a port is the name of a connection in your Flower configuration (`flwr config list`).
     """
 
     address: str
@@ -46,14 +47,12 @@ class SuperLink:
 
     def __post_init__(self) -> None:
         if self.insecure and self.root_certificates is not None:
-            raise GradveilError(
-                "a SuperLink is insecure or has a certificate: --insecure or --root-certificates would do, got both"
-            )
+            raise GradveilError("SuperLink: expected --insecure or --root-certificates, got both")
         if self.root_certificates is not None and not self.root_certificates.is_file():
             raise GradveilError(f"{self.root_certificates}: no such certificate")
         if not self.address or (self.configured and (self.insecure or self.root_certificates is not None)):
             raise GradveilError(
-                f"--superlink HOST:PORT would do, or the name of a connection alone, got {self.address!r}"
+                f"SuperLink: expected HOST:PORT, or the name of a connection without certificates, got {self.address!r}"
             )
 
     @property
@@ -63,7 +62,7 @@ class SuperLink:
 
     @contextmanager
     def connecting(self) -> Iterator["Flwr"]:
-        """Flower's command line with this connection; it gets a configuration of its own, the user's stays as it is."""
+        """Flower's command line with this connection. It gets a configuration of its own; the user's stays as it is."""
         if self.configured:
             yield Flwr(self.address, NO_TELEMETRY)
             return
@@ -85,7 +84,7 @@ class Flwr:
     environment: Mapping[str, str]
 
     def start(self, app: Path) -> int:
-        """Start the app; gives the number of the run."""
+        """Start the app, and give the number of the run."""
         return int(str(self._ask("run", str(app), self.connection)["run-id"]))
 
     def status(self, run: int) -> str:
@@ -97,7 +96,7 @@ class Flwr:
         self._ask("stop", str(run), self.connection)
 
     def follow(self, run: int, line: Callable[[str], None]) -> None:
-        """Give `line` everything the run logs until it ends."""
+        """Call `line` with everything the run logs until it ends."""
         command = [_flwr(), "log", str(run), self.connection, "--stream"]
         environment = {**os.environ, **self.environment, "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
@@ -117,7 +116,7 @@ class Flwr:
                 process.terminate()
 
     def _ask(self, *words: str) -> dict[str, object]:
-        """The JSON document that a command prints."""
+        """Run a command of Flower, and give the JSON document that it prints."""
         try:
             done = subprocess.run(
                 [_flwr(), *words, "--format", "json"],
@@ -142,7 +141,7 @@ class Flwr:
 
 
 def deploy(run: "FlowerRun", superlink: SuperLink, app: Path, *, line: Callable[[str], None]) -> None:
-    """Train as `run` says on the nodes of `superlink`; `line` hears what gradveil logs there.
+    """Train as `run` says on the nodes of `superlink`; `line` is called with what gradveil logs there.
 
     The Flower app is written to the folder `app`. Interrupted, the run is stopped; started again, it goes on where it was.
     """
@@ -151,15 +150,15 @@ def deploy(run: "FlowerRun", superlink: SuperLink, app: Path, *, line: Callable[
     with superlink.connecting() as flower:
         number = flower.start(app)
         line(f"run {number} on {superlink.address}; the server writes to {run.folder} on its machine")
-        heard: list[str] = []
+        log: list[str] = []
 
-        def hear(text: str) -> None:
+        def read(text: str) -> None:
             if text.startswith(LOGGED):
                 line(text.removeprefix(LOGGED))
-            heard.append(text)
+            log.append(text)
 
         try:
-            flower.follow(number, hear)
+            flower.follow(number, read)
             # The log may break off before the run ends.
             while not (status := flower.status(number)).startswith("finished"):
                 time.sleep(POLL_SECONDS)
@@ -167,8 +166,8 @@ def deploy(run: "FlowerRun", superlink: SuperLink, app: Path, *, line: Callable[
             flower.stop(number)
             raise
         if status != "finished:completed":
-            ours = [text.removeprefix(LOGGED + FAILED) for text in heard if text.startswith(LOGGED + FAILED)]
-            raise GradveilError(f"run {number}: {ours[-1] if ours else ' '.join([status, *heard[-3:]])}")
+            ours = [text.removeprefix(LOGGED + FAILED) for text in log if text.startswith(LOGGED + FAILED)]
+            raise GradveilError(f"run {number}: {ours[-1] if ours else ' '.join([status, *log[-3:]])}")
 
 
 def write_app(run: "FlowerRun", app: Path) -> None:
@@ -212,8 +211,6 @@ def _flwr() -> str:
 
 def _error_text(text: str) -> str:
     """An error in one line, without the box that Flower draws around it."""
-    words = [part.strip("│╭╰─╮╯ ") for part in text.splitlines()]
-    return (
-        " ".join(part for part in words if part and not part.startswith(("Error ─", "Using SuperLink")))[-400:]
-        or "no answer"
-    )
+    lines = [line.strip("│╭╰─╮╯ ") for line in text.splitlines()]
+    found = " ".join(line for line in lines if line and not line.startswith(("Error ─", "Using SuperLink")))
+    return found[-400:] or "no answer"

@@ -15,7 +15,7 @@ from gradveil.federated.plan import FederatedPlan
 
 @dataclass(frozen=True)
 class UpdateRequest:
-    """What the server asks of a participant: its update in round `number` of `plan`, starting from `state`."""
+    """The server asks a participant for its update in round `number` of `plan`, starting from the weights in `state`."""
 
     plan: FederatedPlan
     number: int
@@ -38,7 +38,7 @@ class UpdateRequest:
 
 
 def update_to_records(update: Update) -> RecordDict:
-    """An update as records."""
+    """An update as Flower's records."""
     return RecordDict(
         {
             "gradients": ArrayRecord(_contiguous(update.gradients)),
@@ -49,7 +49,10 @@ def update_to_records(update: Update) -> RecordDict:
 
 
 def update_from_records(records: RecordDict, network: nn.Module, *, most: int) -> Update:
-    """The update that `answer` wrote, of at most `most` images, checked against its network; it may come from anyone."""
+    """Read what `update_to_records` wrote, and check it against `network`: it may come from anyone.
+
+    An update may count for at most `most` images.
+    """
     facts = records.config_records.get("facts")
     images = None if facts is None else facts.get("images")
     if type(images) is not int or not 1 <= images <= most:
@@ -63,7 +66,7 @@ def update_from_records(records: RecordDict, network: nn.Module, *, most: int) -
 
 
 def _check_tensors(records: RecordDict, part: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a record in the order of `expected`, if they have its names, shapes and types and are finite."""
+    """The tensors of a record in the order of `expected`; refused unless they are finite and have its names, shapes and types."""
     record = records.array_records.get(part)
     if record is None or set(record) != set(expected):
         raise GradveilError(f"the {part} of an update do not have the names that the model has")

@@ -28,14 +28,12 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
     """
     check_flower(ray=True)
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
-        raise GradveilError(
-            "Flower's simulation starts and stops Ray, which runs already; ray.shutdown() first would do"
-        )
+        raise GradveilError("Flower's simulation starts and stops Ray, which runs already; use ray.shutdown() first")
     results: list[FederatedResult] = []
     stopped = threading.Event()
     with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home, _restoring_environment(), _silencing("flwr"):
         disable_telemetry()
-        # Flower writes a name for this machine into the user's home even where it tells nobody about it.
+        # Flower writes a name for this machine into the user's home, even without telemetry.
         os.environ.setdefault("FLWR_HOME", home)
         from flwr.serverapp import ServerApp
         from flwr.simulation import run_simulation
@@ -75,7 +73,7 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
 
 @contextmanager
 def _restoring_environment() -> Iterator[None]:
-    """Environment variables are afterwards what they were: Flower changes PYTHONPATH."""
+    """Put environment variables back after the block: Flower changes PYTHONPATH."""
     before = dict(os.environ)
     try:
         yield
@@ -86,7 +84,7 @@ def _restoring_environment() -> Iterator[None]:
 
 @contextmanager
 def _silencing(name: str) -> Iterator[None]:
-    """What a library logs is not shown; errors reach us as exceptions and replies."""
+    """Show nothing that a library logs in the block; errors reach us as exceptions and replies."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
