@@ -124,7 +124,7 @@ def test_topologies_that_do_not_exist_are_refused(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"0 1\n1 x\n", "line 2: two different participants from 0 to 3"),
+        (b"0 1\n1 x\n", "line 2: expected two different participants from 0 to 3"),
         (b"0 1\n2 2\n", "line 2"),
         (b"0 9\n", "line 1"),
         (b"0 1 2\n", "line 1"),

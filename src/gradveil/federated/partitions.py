@@ -38,7 +38,7 @@ def partition_indices(labels: Tensor, participants: int, partition: str, *, seed
         raise GradveilError(f"{count} images for {participants} participants: each needs one at least")
     shuffled = torch.randperm(count, generator=generator(seed, "partition"))
     if kind == IID:
-        dealt = [shuffled[one::participants] for one in range(participants)]
+        parts = [shuffled[one::participants] for one in range(participants)]
     elif kind == CLASSES:
         pieces = participants * int(number)
         if pieces > count:
@@ -46,28 +46,28 @@ def partition_indices(labels: Tensor, participants: int, partition: str, *, seed
         ordered = shuffled[labels[shuffled].argsort(stable=True)]
         cut = torch.tensor_split(ordered, pieces)
         hands = torch.randperm(pieces, generator=generator(seed, "pieces")).view(participants, -1)
-        dealt = [torch.cat([cut[piece] for piece in hand.tolist()]) for hand in hands]
+        parts = [torch.cat([cut[piece] for piece in hand.tolist()]) for hand in hands]
     else:
-        dealt = _split_by_dirichlet(labels, shuffled, participants, number, seed)
-    empty = [one for one, indices in enumerate(dealt) if not len(indices)]
+        parts = _split_by_dirichlet(labels, shuffled, participants, number, seed)
+    empty = [one for one, indices in enumerate(parts) if not len(indices)]
     if empty:
         raise GradveilError(
             f"partition {partition!r} leaves participant {empty[0]} without images; use a larger number, fewer participants "
             "or another seed"
         )
-    return [indices.sort().values for indices in dealt]
+    return [indices.sort().values for indices in parts]
 
 
 def _split_by_dirichlet(labels: Tensor, shuffled: Tensor, participants: int, alpha: float, seed: int) -> list[Tensor]:
-    dealt: list[list[Tensor]] = [[] for _ in range(participants)]
+    parts: list[list[Tensor]] = [[] for _ in range(participants)]
     for label in sorted(set(labels.tolist())):
         members = shuffled[labels[shuffled] == label]
         # torch samples Dirichlet fractions from the global stream only; numpy takes a seed.
         fractions = _dirichlet_fractions(participants, alpha, derive_seed(seed, "dirichlet", label))
         ends = (fractions.cumsum(0)[:-1] * len(members)).round().to(torch.int64)
         for one, piece in enumerate(torch.tensor_split(members, ends)):
-            dealt[one].append(piece)
-    return [torch.cat(pieces) for pieces in dealt]
+            parts[one].append(piece)
+    return [torch.cat(pieces) for pieces in parts]
 
 
 def _dirichlet_fractions(participants: int, alpha: float, seed: int) -> Tensor:

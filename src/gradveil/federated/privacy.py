@@ -23,7 +23,7 @@ def epsilon_of(plan: FederatedPlan, participants: list[Participant]) -> float | 
         steps.update(plan.chosen_participants(number))
         steps.subtract(plan.dropped_participants(number))
     rates = {(one.batch / len(one.indices), steps[one.number]) for one in participants}
-    return max(private.epsilon(rate, taken) for rate, taken in rates)
+    return max(private.epsilon(rate, count) for rate, count in rates)
 
 
 def delta_of(plan: FederatedPlan) -> float | None:

@@ -26,12 +26,12 @@ def defense_mod(defense: str | Defense, *, lr: float = 1.0, seed: int | None = N
     the rate of the app's training: with it, the defense's settings are for a gradient; without it, for the change of the
     weights. A `seed` makes it repeatable, for tests. A server that knows the seed can take noise away again.
     """
-    made = parse_defense(defense) if isinstance(defense, str) else defense
-    for one in parts(made):
+    parsed = parse_defense(defense) if isinstance(defense, str) else defense
+    for one in parts(parsed):
         _check_part(one)
     if not 0 < lr < float("inf"):
         raise GradveilError(f"a mod needs a rate above 0 such as the 0.1 of your app's training, got {lr:g}")
-    return DefenseMod(made, lr, seed)
+    return DefenseMod(parsed, lr, seed)
 
 
 @dataclass(frozen=True)

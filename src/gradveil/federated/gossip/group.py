@@ -108,16 +108,16 @@ class Group:
                 work.wait()
         except RuntimeError as error:
             silent = time.monotonic() - began >= self.patience
-            raise self._loss(other, "silent" if silent else "gone") from error
+            raise self._lost_peer_error(other, "silent" if silent else "gone") from error
 
-    def _loss(self, other: int, how: str) -> "PeerLostError":
+    def _lost_peer_error(self, other: int, how: str) -> "PeerLostError":
         """An error that names `other`, unless that only waited for somebody else in its turn."""
         try:
             report(self.store, self.rank, f"waited {other} {how}")
             time.sleep(NEWS_SECONDS)
             return PeerLostError(explain(self.store, self.rank, self.patience))
         except RuntimeError:  # the store was with participant 0
-            return PeerLostError(_loss_text(0, "gone", self.patience))
+            return PeerLostError(_lost_peer_text(0, "gone", self.patience))
 
 
 class PeerLostError(GradveilError):
@@ -140,10 +140,10 @@ def explain(store: Store, rank: int, patience: float) -> str:
             return f"participant {gone} stopped: {rest}"
         other, how = rest.split()
         gone = int(other)
-    return _loss_text(gone, how, patience)
+    return _lost_peer_text(gone, how, patience)
 
 
-def _loss_text(rank: int, how: str, patience: float) -> str:
+def _lost_peer_text(rank: int, how: str, patience: float) -> str:
     what = f"did not answer within {patience:g} s" if how == "silent" else "is gone"
     return f"participant {rank} {what}; start again to go on"
 
