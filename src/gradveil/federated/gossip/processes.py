@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, start_processes
+from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException, start_processes
 
 from gradveil.errors import GradveilError
 from gradveil.federated.gossip.group import NEWS_SECONDS, Group, explain, open_store
@@ -87,25 +87,29 @@ def launch_peers() -> None:
     peers = start_processes(_run_peer, arguments, count, join=False, start_method="fork")  # type: ignore[no-untyped-call]
     _exit_when_closed(sys.stdin.fileno())
     store = open_store("127.0.0.1", meeting.getsockname()[1], keep=True, listening=meeting.detach())
-    # It warns of every process that it ends.
-    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
-    reported, trouble, ended = 0, "", False
     try:
-        while not ended:
-            ended = peers.join(timeout=REPORT_SECONDS, grace_period=2 * NEWS_SECONDS)
-            if rounds.value > reported:
-                os.write(reports, f"{rounds.value - reported}\n".encode())
-                reported = rounds.value
-    except ProcessExitedException as error:
-        if error.signal_name:
+        _watch_peers(peers, rounds, reports)
+    except (ProcessExitedException, ProcessRaisedException) as error:
+        if isinstance(error, ProcessExitedException) and error.signal_name:
             trouble = f"participant {error.error_index} is gone ({error.signal_name}); start again to go on"
         else:
             trouble = explain(store, error.error_index, settings.patience)
-    except ProcessRaisedException as error:
-        sys.stderr.write(f"{error}\n")
-        trouble = explain(store, error.error_index, settings.patience)
-    os.write(reports, f"{' '.join(trouble.split())}\n".encode() if trouble else b"")
-    sys.exit(2 if trouble else 0)
+        if isinstance(error, ProcessRaisedException):  # nobody expected it, so the traceback matters
+            sys.stderr.write(f"{error}\n")
+        os.write(reports, f"{' '.join(trouble.split())}\n".encode())
+        sys.exit(2)
+
+
+def _watch_peers(peers: ProcessContext, rounds: "c_longlong", reports: int) -> None:
+    """Report how many rounds are done until all participants have ended; raises torch's error if one did not end well."""
+    # torch ends the others then, and warns of each.
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
+    reported, ended = 0, False
+    while not ended:
+        ended = peers.join(timeout=REPORT_SECONDS, grace_period=2 * NEWS_SECONDS)
+        if rounds.value > reported:
+            os.write(reports, f"{rounds.value - reported}\n".encode())
+            reported = rounds.value
 
 
 def _run_peer(
