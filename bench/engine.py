@@ -24,7 +24,7 @@ def run(turns: int = 21) -> list[dict[str, object]]:
     rows = []
     for model in ("resnet20", "convnet-4"):
         plan = replace(PLAN, model=model)
-        # The bare loop is handed who takes which image when; everything it would do anyway it does itself.
+        # The bare loop gets who takes which image when; everything else it does itself.
         indices = [
             [one.work(number).indices for one in participants_of(plan, dataset.train)] for number in range(ROUNDS)
         ]
@@ -38,13 +38,13 @@ def run(turns: int = 21) -> list[dict[str, object]]:
             optimizer = torch.optim.SGD(
                 network.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay, nesterov=True
             )
-            for number, taken in enumerate(indices):
+            for number, batches in enumerate(indices):
                 optimizer.zero_grad()
-                for chosen in taken:
+                for chosen in batches:
                     images = dataset.train.take(chosen)
-                    seen = to_unit(crop_and_flip(images.images, chosen, plan.seed, number))
-                    logits = network(seen.contiguous(memory_format=torch.channels_last))
-                    (F.cross_entropy(logits, images.labels) / len(taken)).backward()
+                    cropped = to_unit(crop_and_flip(images.images, chosen, plan.seed, number))
+                    logits = network(cropped.contiguous(memory_format=torch.channels_last))
+                    (F.cross_entropy(logits, images.labels) / len(batches)).backward()
                 optimizer.step()
             with torch.no_grad():
                 network.eval()(to_unit(dataset.test.images[:1]))

@@ -21,12 +21,12 @@ from gradveil.training import Recipe, train
 from gradveil.training.stage import Stage
 
 DATASET, MODEL, EPOCHS = "fashion-mnist-tenth", "convnet-4", 12
-# What uneven shares cost takes one look; that even ones cost nothing takes more.
+# One seed shows what uneven parts cost; that even ones cost nothing takes more.
 PARTITIONS = {"iid": (0, 1, 2), "dirichlet:0.5": (0,), "classes:2": (0,)}
 # 130 images a step on both sides.
 BATCH, PARTICIPANTS = 130, 10
 HYBRID = "3-1-7+43-18-18"
-LOOKS = (0, 1, 5, 10, 20, 50)
+CURIOUS_ROUNDS = (0, 1, 5, 10, 20, 50)
 FOLDER, RESULT = Path("runs/federated"), Path("runs/federated.json")
 
 
@@ -78,7 +78,9 @@ def curious() -> dict[str, object]:
     for defense in ("none", HYBRID):
         defended = replace(plan, defense=defense)
         folder = FOLDER / f"curious-{defense.replace(':', '-')}"
-        done = federate(defended, dataset, folder, curiosity=Curiosity(LOOKS, sums=(1, 2, 5), victims=2), progress=bar)
+        done = federate(
+            defended, dataset, folder, curiosity=Curiosity(CURIOUS_ROUNDS, sums=(1, 2, 5), victims=2), progress=bar
+        )
         leaks = leaks_of(attack_all(folder, how.parse(), lambda _: dataset))
         rows.append(
             {

@@ -106,7 +106,7 @@ def test_dirichlet_is_the_more_uneven_the_smaller_alpha_is() -> None:
     "text", ["", "iid:3", "dirichlet", "dirichlet:0", "dirichlet:nan", "classes:1.5", "classes:0", "even"]
 )
 def test_bad_partitions_are_refused(text: str) -> None:
-    with pytest.raises(GradveilError, match="would do"):
+    with pytest.raises(GradveilError, match="partition: expected iid"):
         replace(SMALL, partition=text)
 
 
@@ -161,10 +161,10 @@ def test_the_rate_drops_as_in_the_papers() -> None:
 
 def test_who_takes_part() -> None:
     plan = replace(SMALL, participants=20, per_round=7, dropout=0.3)
-    seen = [plan.chosen(number) for number in range(200)]
+    seen = [plan.chosen_participants(number) for number in range(200)]
     assert all(len(set(chosen)) == 7 for chosen in seen)
     assert len({one for chosen in seen for one in chosen}) == 20
-    dropped = [plan.dropped(number) for number in range(200)]
+    dropped = [plan.dropped_participants(number) for number in range(200)]
     assert all(set(some) <= set(chosen) for some, chosen in zip(dropped, seen, strict=True))
     # Binomial: 420 of 1,400 expected, a deviation of 17.
     assert 350 < sum(map(len, dropped)) < 490
@@ -219,8 +219,8 @@ def test_a_policy_changes_the_images_and_nothing_else(fashion: Dataset) -> None:
     veiled = participants_of(replace(SMALL, defense="3-1-7"), fashion.train)[0].work(2)
     assert torch.equal(plain.indices, veiled.indices)
     assert torch.equal(plain.private.images, veiled.private.images)
-    assert torch.equal(plain.seen, plain.private.images)
-    assert not torch.equal(veiled.seen, veiled.private.images)
+    assert torch.equal(plain.transformed, plain.private.images)
+    assert not torch.equal(veiled.transformed, veiled.private.images)
 
 
 # The server, against plain training
@@ -490,9 +490,9 @@ def test_one_bad_recording_does_not_hide_the_others(fashion: Dataset, tmp_path: 
 
 def test_plans_of_others_run_no_code_and_read_no_folders() -> None:
     own = replace(SMALL, model="my_nets:build", dataset="folder:images")
-    with pytest.raises(GradveilError, match="--model my_nets:build would do"):
+    with pytest.raises(GradveilError, match="use --model my_nets:build"):
         own.check_foreign()
-    with pytest.raises(GradveilError, match="--dataset folder:images would do"):
+    with pytest.raises(GradveilError, match="use --dataset folder:images"):
         own.check_foreign(model="my_nets:build")
     own.check_foreign(model="my_nets:build", dataset="folder:images")
     SMALL.check_foreign()

@@ -31,7 +31,7 @@ from gradveil.federated import FederatedPlan, Update, federate, network_of, part
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious.watch import watching, write_attack_settings
 from gradveil.federated.flower.deployment import SuperLink, deploy, write_app
-from gradveil.federated.flower.setup import QUIET
+from gradveil.federated.flower.setup import NO_TELEMETRY
 from gradveil.federated.flower.simulation import simulate
 from gradveil.federated.recordings import read_recording, recordings_in
 from gradveil.federated.rounds import in_process
@@ -42,7 +42,7 @@ from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
 # Flower and Ray read these when they are imported.
-os.environ.update(QUIET)
+os.environ.update(NO_TELEMETRY)
 pytest.importorskip("flwr")
 
 from flwr.app import (
@@ -59,8 +59,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.task_identity import TaskIdentity
 
-from gradveil.federated.flower.app import participation
-from gradveil.federated.flower.messages import Question, answer, read_answer
+from gradveil.federated.flower.app import make_client_app
+from gradveil.federated.flower.messages import UpdateRequest, update_from_records, update_to_records
 from gradveil.federated.flower.mod import defense_mod
 from gradveil.federated.flower.nodes import Nodes
 from gradveil.federated.flower.run import FlowerRun
@@ -136,7 +136,7 @@ def context_of(number: int | None) -> Context:
 
 
 def fake_nodes(meddle: Callable[[int, Message], str] | None = None, plan: FederatedPlan = PLAN) -> Nodes:
-    return Nodes(FakeGrid(participation(), range(plan.participants), meddle), plan, timeout=1.0)
+    return Nodes(FakeGrid(make_client_app(), range(plan.participants), meddle), plan, timeout=1.0)
 
 
 def same_weights(first: Path, second: Path) -> bool:
@@ -215,11 +215,11 @@ def test_nobody_left_ends_the_training_and_nobody_asked_does_not(fashion: Datase
 
 
 def test_waiting_for_participants_has_an_end_that_says_what_is_missing() -> None:
-    nodes = Nodes(FakeGrid(participation(), [0, 2, 5]), PLAN, timeout=1.0)
+    nodes = Nodes(FakeGrid(make_client_app(), [0, 2, 5]), PLAN, timeout=1.0)
     with pytest.raises(GradveilError, match=r"2 of 3 participants came within 0.3 s, without 1; .*partition-id=NUMBER"):
         nodes.wait(0.3)
     with pytest.raises(GradveilError, match="partition-id=NUMBER', got None"):
-        participation()(Message(RecordDict(), 1, "query"), context_of(None))
+        make_client_app()(Message(RecordDict(), 1, "query"), context_of(None))
     nodes.stopped.set()
     with pytest.raises(GradveilError, match="was stopped"):
         nodes.wait(5)
@@ -238,7 +238,7 @@ def test_a_resumed_training_goes_on_without_those_who_stay_away(
 
     with pytest.raises(KeyboardInterrupt):
         run.serve(fake_nodes(stops))
-    found = run.serve(Nodes(FakeGrid(participation(), [0, 2]), PLAN, timeout=1.0))
+    found = run.serve(Nodes(FakeGrid(make_client_app(), [0, 2]), PLAN, timeout=1.0))
     assert "going on without participant 1" in caplog.messages
     assert found.missing == {1: (1,), 2: (1,)}
 
@@ -251,13 +251,13 @@ def test_a_resumed_training_goes_on_without_those_who_stay_away(
     assert same_weights(found.weights, expected.weights)
     # Nobody at all is nobody to go on with.
     with pytest.raises(GradveilError, match="0 of 3 participants came"):
-        run.serve(Nodes(FakeGrid(participation(), []), PLAN, timeout=1.0))
+        run.serve(Nodes(FakeGrid(make_client_app(), []), PLAN, timeout=1.0))
 
 
 def test_updates_of_strangers_are_checked(fashion: Dataset) -> None:
     network = network_of(PLAN, fashion)
     update = participants_of(PLAN, fashion.train)[0].contribute(network, 0)
-    read = read_answer(answer(update), network, most=100)
+    read = update_from_records(update_to_records(update), network, most=100)
     assert all(torch.equal(read.gradients[name], update.gradients[name]) for name in update.gradients)
     name = next(iter(update.gradients))
     for wrong, said in (
@@ -266,13 +266,15 @@ def test_updates_of_strangers_are_checked(fashion: Dataset) -> None:
         (update.gradients[name].double(), "torch.float64"),
     ):
         with pytest.raises(GradveilError, match=said):
-            read_answer(answer(replace(update, gradients={**update.gradients, name: wrong})), network, most=100)
+            update_from_records(
+                update_to_records(replace(update, gradients={**update.gradients, name: wrong})), network, most=100
+            )
     with pytest.raises(GradveilError, match="names that the model has"):
-        read_answer(answer(replace(update, gradients={})), network, most=100)
+        update_from_records(update_to_records(replace(update, gradients={})), network, most=100)
     with pytest.raises(GradveilError, match="1 to 100 images, got -1"):
-        read_answer(answer(replace(update, images=-1)), network, most=100)
+        update_from_records(update_to_records(replace(update, images=-1)), network, most=100)
     with pytest.raises(GradveilError, match="sends facts and state, got nothing"):
-        Question.from_records(RecordDict())
+        UpdateRequest.from_records(RecordDict())
 
 
 def test_an_app_says_what_to_run(tmp_path: Path) -> None:
@@ -296,11 +298,11 @@ def test_a_superlink_is_trusted_in_one_way(tmp_path: Path) -> None:
         SuperLink("127.0.0.1:1", certificate)
     certificate.touch()
     for wrong in (("127.0.0.1:1", certificate, True), ("mine", certificate, False), ("mine", None, True), ("",)):
-        with pytest.raises(GradveilError, match="would do"):
+        with pytest.raises(GradveilError, match="SuperLink: expected"):
             SuperLink(*wrong)
     write_app(FlowerRun(PLAN, tmp_path), tmp_path / "app")
     with (
-        SuperLink("127.0.0.1:1", insecure=True).connected() as flower,
+        SuperLink("127.0.0.1:1", insecure=True).connecting() as flower,
         pytest.raises(GradveilError, match="flwr run: "),
     ):
         flower.start(tmp_path / "app")
@@ -315,7 +317,7 @@ def test_the_command_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "did you mean 'flower'?" in told("--engine", "flowr")
     assert "--engine flower would do" in told("--superlink", "127.0.0.1:1")
     assert "--superlink HOST:PORT is missing" in told("--engine", "flower", "--insecure")
-    assert "up to 86400 seconds would do" in told("--engine", "flower", "--timeout", "0")
+    assert "expected above 0 and up to 86400 seconds" in told("--engine", "flower", "--timeout", "0")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "ray" else object())
     assert "needs Ray: pip install 'gradveil[flower,ray]'" in told("--engine", "flower")
 
@@ -458,7 +460,7 @@ def test_a_mod_leaves_other_messages_alone_and_lets_nothing_pass_undefended() ->
         (HYBRID, "PolicyTransform"),
         (f"{HYBRID} | prune:0.5", "PolicyTransform"),
         ("precode", r"\.network\(model"),
-        ("dp-sgd:1.0", "--engine flower would do"),
+        ("dp-sgd:1.0", "use gradveil federate --engine flower"),
         ("nonsense", "unknown defense"),
     ],
 )

@@ -20,9 +20,11 @@ from gradveil.federated import FederatedPlan, federate, network_of, participants
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious.attacking import attack_recording
 from gradveil.federated.gossip.group import explain, report
-from gradveil.federated.gossip.mixing import common_draws
+from gradveil.federated.gossip.mixing import mix_weights
+from gradveil.federated.gossip.results import GossipResult
+from gradveil.federated.gossip.settings import GossipSettings
 from gradveil.federated.gossip.topology import Topology, parse_topology
-from gradveil.federated.gossip.training import GossipResult, gossip, join
+from gradveil.federated.gossip.training import gossip, join
 from gradveil.federated.recordings import read_recording, recordings_in
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.models.weights import read_card
@@ -54,7 +56,7 @@ def few(fashion: Dataset) -> Dataset:
 def ring(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> GossipResult:
     """A training on the ring with dropouts that nobody disturbed."""
     folder = tmp_path_factory.mktemp("ring")
-    return gossip(RING, few, folder, parse_topology("ring", 4), curiosity=LOOK, evaluations=2)
+    return gossip(GossipSettings(RING, parse_topology("ring", 4), LOOK, evaluations=2), few, folder)
 
 
 def matrix(topology: Topology, present: set[int] | None = None) -> list[list[Fraction]]:
@@ -122,7 +124,7 @@ def test_topologies_that_do_not_exist_are_refused(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"0 1\n1 x\n", "line 2: two different participants from 0 to 3"),
+        (b"0 1\n1 x\n", "line 2: expected two different participants from 0 to 3"),
         (b"0 1\n2 2\n", "line 2"),
         (b"0 9\n", "line 1"),
         (b"0 1 2\n", "line 1"),
@@ -149,14 +151,14 @@ def test_mixing_moves_nobody_who_agrees_and_never_the_mean() -> None:
     topology = parse_topology("random:0.5", 6, seed=2)
     for present in ({0, 1, 2, 3, 4, 5}, {0, 2, 3, 5}, {4}):
         differing = {one: {"w": torch.randn(50, generator=generator(one, "mixing"))} for one in range(6)}
-        after = [common_draws(differing, topology.weights(one, present), one)["w"] for one in range(6)]
+        after = [mix_weights(differing, topology.weights(one, present), one)["w"] for one in range(6)]
         before = torch.stack([differing[one]["w"] for one in range(6)])
         torch.testing.assert_close(torch.stack(after).double().mean(0), before.double().mean(0), rtol=0, atol=1e-7)
         weights = torch.tensor([[float(one) for one in row] for row in matrix(topology, present)])
         torch.testing.assert_close(torch.stack(after), weights @ before)
         same = dict.fromkeys(range(6), differing[0])
         for one in range(6):
-            assert torch.equal(common_draws(same, topology.weights(one, present), one)["w"], differing[0]["w"])
+            assert torch.equal(mix_weights(same, topology.weights(one, present), one)["w"], differing[0]["w"])
             assert all(torch.equal(differing[other]["w"], before[other]) for other in range(6))
 
 
@@ -176,7 +178,7 @@ class Loop:
         self.gradients = torch.zeros_like(self.weights)
 
     def one_round(self, number: int) -> None:
-        present = set(self.plan.chosen(number)) - set(self.plan.dropped(number))
+        present = set(self.plan.chosen_participants(number)) - set(self.plan.dropped_participants(number))
         self.gradients.zero_()
         for one in present:
             torch.nn.utils.vector_to_parameters(self.weights[one].float(), self.network.parameters())
@@ -217,7 +219,7 @@ def test_the_ring_is_the_loop_with_its_matrix(ring: GossipResult, few: Dataset) 
         close(parameters(state, loop.network, "network/"), expected)
     close(parameters(load_file(ring.weights), loop.network), loop.weights.mean(0))
     distances = (loop.weights - loop.weights.mean(0)).square().mean(1).sqrt()
-    assert [one.distance for one in ring.standings] == pytest.approx(distances.tolist(), rel=0.05)
+    assert [one.distance for one in ring.peers] == pytest.approx(distances.tolist(), rel=0.05)
 
 
 def close(got: torch.Tensor, expected: torch.Tensor) -> None:
@@ -228,13 +230,13 @@ def test_the_run_folder_says_what_happened(ring: GossipResult, few: Dataset) -> 
     folder = ring.weights.parent
     assert [row.round for row in ring.history] == [0, 3, 12, 21, 40, 80]
     assert read_card(ring.weights).accuracy == ring.history[-1].accuracy
-    assert [one.images for one in ring.standings] == [len(one.indices) for one in participants_of(RING, few.train)]
+    assert [one.images for one in ring.peers] == [len(one.indices) for one in participants_of(RING, few.train)]
     log = (folder / "log.txt").read_text().splitlines()
     assert "round 3: no answer from participant 0; went on without" in log
     assert "round 21: curious participant 2 got no message, so nothing is recorded" in log
     assert ring.missing[21] == (0, 2, 3)
     with pytest.raises(GradveilError, match="another topology"):
-        gossip(RING, few, folder, parse_topology("complete", 4), curiosity=LOOK)
+        gossip(GossipSettings(RING, parse_topology("complete", 4), LOOK), few, folder)
     with pytest.raises(GradveilError, match="another topology"):
         federate(RING, few, folder, curiosity=LOOK)
 
@@ -258,10 +260,11 @@ def test_what_a_neighbour_saw_can_be_attacked(ring: GossipResult, few: Dataset, 
 def test_the_complete_graph_is_the_server(few: Dataset, tmp_path: Path) -> None:
     plan = FederatedPlan("fashion-mnist-tenth", "convnet-4", participants=4, rounds=5, batch=8, momentum=0.9)
     curiosity = Curiosity(rounds=(2,), participant=1)
-    alone = gossip(plan, few, tmp_path / "gossip", parse_topology("complete", 4), curiosity=curiosity, evaluations=2)
+    complete = GossipSettings(plan, parse_topology("complete", 4), curiosity, evaluations=2)
+    alone = gossip(complete, few, tmp_path / "gossip")
     served = federate(plan, few, tmp_path / "server", curiosity=replace(curiosity, participant=2), evaluations=2)
     assert alone.history == served.history
-    assert max(one.distance for one in alone.standings) == 0
+    assert max(one.distance for one in alone.peers) == 0
     pairs = [(alone.weights, served.weights)]
     pairs += zip(recordings_in(tmp_path / "gossip"), recordings_in(tmp_path / "server"), strict=True)
     for one, other in pairs:
@@ -277,13 +280,13 @@ def offspring(process: int) -> list[int]:
     return [int(one) for one in found]
 
 
-def nurseries() -> list[int]:
+def launchers() -> list[int]:
     """Those of our children that run participants."""
-    return [one for one in offspring(os.getpid()) if b"nursery" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    return [one for one in offspring(os.getpid()) if b"launch_peers" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
 def interrupting(rounds: int, act: Callable[[int, list[int]], None]) -> Progress:
-    """A progress that does something to the nursery and its participants once so many rounds are done."""
+    """A progress that does something to the launcher and its participants once so many rounds are done."""
 
     @contextmanager
     def progress(title: str, total: int, unit: Unit) -> Iterator[Advance]:
@@ -292,8 +295,8 @@ def interrupting(rounds: int, act: Callable[[int, list[int]], None]) -> Progress
         def advance(units: int) -> None:
             before, done[0] = done[0], done[0] + units
             if before < rounds <= done[0]:
-                (nursery,) = nurseries()
-                act(nursery, offspring(nursery))
+                (launcher,) = launchers()
+                act(launcher, offspring(launcher))
 
         yield advance
 
@@ -310,18 +313,17 @@ def test_killed_participants_are_named_and_resumed_trainings_end_the_same(
     everybody: list[int] = []
 
     def run(progress: Progress) -> GossipResult:
-        return gossip(
-            RING, few, tmp_path, ring.topology, curiosity=LOOK, evaluations=2, checkpoint_seconds=0, progress=progress
-        )
+        settings = GossipSettings(RING, ring.topology, LOOK, evaluations=2, checkpoint_seconds=0)
+        return gossip(settings, few, tmp_path, progress=progress)
 
-    def kill_one(nursery: int, participants: list[int]) -> None:
-        everybody.extend([nursery, *participants])
+    def kill_one(launcher: int, participants: list[int]) -> None:
+        everybody.extend([launcher, *participants])
         os.kill(participants[1], signal.SIGSTOP)  # cannot end by itself when it should
         os.kill(participants[3], signal.SIGKILL)
 
-    def kill_all(nursery: int, participants: list[int]) -> None:
-        everybody.extend([nursery, *participants])
-        for one in [*participants, nursery]:
+    def kill_all(launcher: int, participants: list[int]) -> None:
+        everybody.extend([launcher, *participants])
+        for one in [*participants, launcher]:
             os.kill(one, signal.SIGKILL)
 
     with pytest.raises(GradveilError, match=r"^participant 3 is gone \(SIGKILL\); start again to go on$"):
@@ -331,10 +333,10 @@ def test_killed_participants_are_named_and_resumed_trainings_end_the_same(
     with pytest.raises(GradveilError, match="ended with code -9; start again"):
         run(interrupting(10, kill_all))
     assert len(everybody) == 10
-    assert not nurseries()
+    assert not launchers()
     again = run(silent)
     assert again.history == ring.history
-    assert again.standings == ring.standings
+    assert again.peers == ring.peers
     assert_same(kept(tmp_path), kept(ring.weights.parent))
     assert again.weights.read_bytes() == ring.weights.read_bytes()
     assert (tmp_path / "log.txt").read_text() == (ring.weights.parent / "log.txt").read_text()
@@ -353,9 +355,10 @@ import os, signal, sys
 from contextlib import contextmanager
 from pathlib import Path
 from gradveil.datasets import load
-from gradveil.federated import Plan
+from gradveil.federated import FederatedPlan
+from gradveil.federated.gossip.settings import GossipSettings
 from gradveil.federated.gossip.training import join
-from gradveil.federated.gossip.topology import topology_named
+from gradveil.federated.gossip.topology import parse_topology
 from gradveil.types import Dataset
 
 @contextmanager
@@ -364,9 +367,10 @@ def hanging(title, total, unit):
 
 fashion = load("fashion-mnist-tenth")
 few = Dataset("few", fashion.train.take(range(400)), fashion.test.take(range(100)))
-plan, folder, ring = Plan.from_json(sys.argv[1]), Path(sys.argv[2]), topology_named("ring", 2)
-join(plan, few, folder / "1", ring, rank=1, rendezvous=sys.argv[3])
-join(plan, few, folder / "11", ring, rank=1, rendezvous=sys.argv[4], progress=hanging)
+settings = GossipSettings(FederatedPlan.from_json(sys.argv[1]), parse_topology("ring", 2))
+folder = Path(sys.argv[2])
+join(settings, few, folder / "1", rank=1, rendezvous=sys.argv[3])
+join(settings, few, folder / "11", rank=1, rendezvous=sys.argv[4], progress=hanging)
 """
 
 
@@ -374,14 +378,14 @@ def test_machines_join_and_who_hangs_is_named(few: Dataset, tmp_path: Path) -> N
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         first, second = (f"127.0.0.1:{free.getsockname()[1]}" for free in (one, other))
     plan = FederatedPlan("fashion-mnist-tenth", "mlp-16", participants=2, rounds=5, batch=8)
-    ring = parse_topology("ring", 2)
+    ring = GossipSettings(plan, parse_topology("ring", 2))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", JOINING, plan.to_json(), str(tmp_path), first, second]
     with subprocess.Popen(command, env=environment) as neighbour:
         try:
-            result = join(plan, few, tmp_path / "0", ring, rank=0, rendezvous=first)
+            result = join(ring, few, tmp_path / "0", rank=0, rendezvous=first)
             with pytest.raises(GradveilError, match=r"^participant 1 did not answer within 3 s; start again to go on$"):
-                join(plan, few, tmp_path / "10", ring, rank=0, rendezvous=second, patience=3)
+                join(replace(ring, patience=3), few, tmp_path / "10", rank=0, rendezvous=second)
         finally:
             neighbour.kill()
     assert result is not None
@@ -412,14 +416,14 @@ def test_what_cannot_be_is_refused_at_once(few: Dataset, tmp_path: Path) -> None
         (Curiosity(rounds=(500,)), "round 500 cannot be recorded"),
     ):
         with pytest.raises(GradveilError, match=said):
-            gossip(RING, few, tmp_path, four, curiosity=curiosity)
+            gossip(GossipSettings(RING, four, curiosity), few, tmp_path)
     with pytest.raises(GradveilError, match="has 5 participants, the plan has 4"):
-        gossip(RING, few, tmp_path, parse_topology("ring", 5))
+        gossip(GossipSettings(RING, parse_topology("ring", 5)), few, tmp_path)
     with pytest.raises(GradveilError, match="waits 1 to 86400 s"):
-        gossip(RING, few, tmp_path, four, patience=0)
+        gossip(GossipSettings(RING, four, patience=0), few, tmp_path)
     for rendezvous in ("here", ":1", "host:0", "host:70000", "host:x"):
-        with pytest.raises(GradveilError, match="HOST:PORT would do"):
-            join(RING, few, tmp_path, four, rank=1, rendezvous=rendezvous)
-    with pytest.raises(GradveilError, match="0 to 3 would do"):
-        join(RING, few, tmp_path, four, rank=4, rendezvous="host:1")
+        with pytest.raises(GradveilError, match="expected HOST:PORT"):
+            join(GossipSettings(RING, four), few, tmp_path, rank=1, rendezvous=rendezvous)
+    with pytest.raises(GradveilError, match="from 0 to 3, got 4"):
+        join(GossipSettings(RING, four), few, tmp_path, rank=4, rendezvous="host:1")
     assert not list(tmp_path.iterdir())

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from gradveil.schedule import drop_steps, rate_factor
+
 # Returns the loss and leaves its gradient in the guess and whatever else is free.
 Closure = Callable[[], Tensor]
 Step = Callable[[Closure], None]
@@ -90,8 +92,7 @@ def _stepping(
 def _rate(schedule: Schedule, done: int, iterations: int) -> float:
     if schedule == "cosine":
         return 0.5 * (1 + cos(pi * done / iterations))
-    drops = sum(done >= int(iterations * part / 8) for part in (3, 5, 7)) if schedule == "drops" else 0
-    return float(0.1**drops)
+    return rate_factor(done, drop_steps(iterations, rounding=int)) if schedule == "drops" else 1.0
 
 
 def _sign(guess: Tensor) -> None:

@@ -108,10 +108,10 @@ def trainer(
             raise GradveilError("a SuperLink is for Flower: use --engine flower")
         loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
         return Engine(lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history)
-    from gradveil.federated.flower.setup import check_flower, quiet
+    from gradveil.federated.flower.setup import check_flower, disable_telemetry
 
     check_flower(ray=superlink is None)
-    quiet()
+    disable_telemetry()
     from gradveil.federated.flower.deployment import SuperLink, deploy
     from gradveil.federated.flower.run import FlowerRun
     from gradveil.federated.flower.simulation import simulate
@@ -146,8 +146,10 @@ def _without_server(
 ) -> Engine:
     from gradveil import datasets
     from gradveil.errors import GradveilError
+    from gradveil.federated.gossip.results import GossipResult
+    from gradveil.federated.gossip.settings import GossipSettings
     from gradveil.federated.gossip.topology import parse_topology
-    from gradveil.federated.gossip.training import GossipResult, gossip, join
+    from gradveil.federated.gossip.training import gossip, join
     from gradveil.progress import bar
 
     graph = parse_topology(topology, plan.participants, seed=plan.seed)
@@ -158,25 +160,16 @@ def _without_server(
     loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
 
     def run(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
+        settings = GossipSettings(plan, graph, curiosity, patience=patience)
         done: GossipResult | None
         if rank is None or rendezvous is None:
-            done = gossip(plan, loaded, folder, graph, curiosity=curiosity, patience=patience, progress=bar)
+            done = gossip(settings, loaded, folder, progress=bar)
         else:
-            done = join(
-                plan,
-                loaded,
-                folder,
-                graph,
-                rank=rank,
-                rendezvous=rendezvous,
-                curiosity=curiosity,
-                patience=patience,
-                progress=bar,
-            )
+            done = join(settings, loaded, folder, rank=rank, rendezvous=rendezvous, progress=bar)
         if done is None:
             say(f"participant {rank} is done; the results are with participant 0")
             return ()
-        own = [one.accuracy for one in done.standings]
+        own = [one.accuracy for one in done.peers]
         say(f"participants' own accuracy: {min(own):.1%} to {max(own):.1%}; below is that of the mean of all weights")
         return done.history
 

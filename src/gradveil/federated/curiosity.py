@@ -8,10 +8,10 @@ from gradveil.errors import GradveilError
 
 @dataclass(frozen=True)
 class Curiosity:
-    """Record updates in `rounds` (0 is the first), of `victims` participants: `participant` and those after it that answer.
+    """Record updates in `rounds` (0 is the first) of `victims` participants: `participant` and those after it that answer.
 
-    `sums` are the numbers of participants whose mean is all that is seen: 1 is a participant's own update, more is what secure
-    aggregation leaves to see. Of each sum there are `victims` too, nobody in two of them, as far as participants go.
+    `sums` are numbers of participants of whom only the mean is recorded. 1 is a participant's own update; more is what secure
+    aggregation leaves to see. Of each size there are `victims` too. Nobody is in two of the same size.
     """
 
     rounds: tuple[int, ...] = (0,)
@@ -21,12 +21,12 @@ class Curiosity:
 
     def __post_init__(self) -> None:
         if not self.rounds or not self.sums or min(*self.rounds, self.participant, *self.sums, self.victims) < 0:
-            raise GradveilError(f"a curious server needs rounds, a participant, sums and victims from 0 on, got {self}")
+            raise GradveilError(f"a curious server needs rounds and sums, and all numbers from 0 on, got {self}")
         if 0 in (*self.sums, self.victims):
             raise GradveilError("a curious server needs sums and victims from 1 on, got 0")
 
     def check(self, *, participants: int, per_round: int, rounds: int) -> None:
-        """Refuse to wait for what never comes."""
+        """Refuse rounds, participants and sums that never come."""
         if max(self.rounds) >= rounds:
             raise GradveilError(f"round {max(self.rounds)} cannot be recorded: there are rounds 0 to {rounds - 1}")
         if self.participant >= participants:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from gradveil.errors import GradveilError
-from gradveil.io.files import write_csv
+from gradveil.io.files import read_text, write_csv
 
 HISTORY = "history.csv"
 LARGEST_HISTORY = 16 * 2**20
@@ -32,22 +32,17 @@ class HistoryRow:
 
 
 def write_history(folder: Path, history: Sequence[HistoryRow]) -> None:
-    """Put `history.csv` into a run folder."""
+    """Write `history.csv` into a run folder."""
     write_csv(folder / HISTORY, [field.name for field in fields(HistoryRow)], map(asdict, history))
 
 
 def read_history(folder: Path) -> list[HistoryRow]:
-    """How accuracy went, from the `history.csv` of a run folder; nothing where there is none."""
+    """The rows of `history.csv` in a run folder; none where there is no such file."""
     path = folder / HISTORY
     if not path.is_file():
         return []
     try:
-        if path.stat().st_size > LARGEST_HISTORY:
-            raise ValueError("too large")
-        with path.open(newline="", encoding="utf-8") as file:
-            return [
-                HistoryRow(int(row["round"]), float(row["accuracy"]), int(row["test_images"]))
-                for row in csv.DictReader(file)
-            ]
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        rows = csv.DictReader(read_text(path, largest=LARGEST_HISTORY).splitlines())
+        return [HistoryRow(int(row["round"]), float(row["accuracy"]), int(row["test_images"])) for row in rows]
+    except (GradveilError, ValueError, KeyError, TypeError, csv.Error) as error:
         raise GradveilError(f"{path}: not a history of rounds ({error})") from error

@@ -32,26 +32,31 @@ class Update:
 
 @dataclass(frozen=True)
 class Work:
-    """What a participant works on in a round: which training images, how they look after crop and flip, and to the network."""
+    """What a participant works on in a round.
+
+    `indices` say which training images. `private` holds them after crop and flip. `transformed` is what the defense makes of
+    them and the network gets, uint8 (B, C, H, W).
+    """
 
     indices: Tensor
     private: ImageSet
-    # uint8, after the defense.
-    seen: Tensor
+    transformed: Tensor
 
     @property
     def batch(self) -> Batch:
-        return Batch(to_channels_last(self.seen), self.private.labels)
+        return Batch(to_channels_last(self.transformed), self.private.labels)
 
 
 @dataclass(frozen=True)
 class Participant:
-    """Number `number` of a plan with its part of the training images; all it does is a function of plan, round and weights."""
+    """Participant `number` of a plan. Its own images are those of the training `images` at `indices`.
+
+    All it does is a function of plan, round and weights.
+    """
 
     plan: FederatedPlan
     number: int
     images: ImageSet
-    # Of its own among all training images.
     indices: Tensor
 
     @cached_property
@@ -60,18 +65,18 @@ class Participant:
 
     @property
     def batch(self) -> int:
-        """How many images it takes a round: exactly, or on average where the defense asks for Poisson sampling."""
+        """How many images it takes a round; an average where the defense asks for Poisson sampling."""
         return min(self.plan.batch or len(self.indices), len(self.indices))
 
     def work(self, number: int) -> Work:
         """What it works on in round `number`."""
-        indices = self._sampled(number)
+        indices = self._batch_indices(number)
         private = self.images.take(indices)
         if self.plan.augment and len(indices):
             cropped = crop_and_flip(private.images, indices, derive_seed(self.plan.seed, "crop"), number)
             private = replace(private, images=cropped)
-        seen = self.defense.images(private.images, seed=image_seed(self.plan, number), indices=indices)
-        return Work(indices, private, seen)
+        transformed = self.defense.images(private.images, seed=image_seed(self.plan, number), indices=indices)
+        return Work(indices, private, transformed)
 
     def contribute(self, network: nn.Module, number: int) -> Update:
         """Its update in round `number` from the weights in `network`, which is left as it was."""
@@ -82,7 +87,7 @@ class Participant:
             after = {name: buffer.clone() for name, buffer in buffers.items()}
         return Update(gradients, after, self.batch)
 
-    def attacked(self, network: nn.Module, number: int) -> Gradients:
+    def attacked_gradient(self, network: nn.Module, number: int) -> Gradients:
         """The gradient that is attacked where the defense acts in training only: that of the public code of the papers."""
         seed = self._seed(number, network)
         with self._training(network, number):
@@ -91,7 +96,10 @@ class Participant:
 
     @contextmanager
     def _training(self, network: nn.Module, number: int) -> Iterator[dict[str, Tensor]]:
-        """The network as this participant trains it in this round: its draws are its own, its statistics do not outlive it."""
+        """The network as this participant trains it in this round, with random numbers of its own.
+
+        Afterwards the network's buffers are what they were.
+        """
         modes = [] if network.training else [(module, module.training) for module in network.modules()]
         buffers = structure_of(network).buffers
         before = [buffer.clone() for buffer in buffers.values()]
@@ -99,7 +107,7 @@ class Participant:
             network.train()
         draws = normal(generator(self.plan.seed, "draws", number, self.number))
         try:
-            # Layers of others, such as dropout, draw from the global stream: it is borrowed and put back.
+            # Layers such as dropout use the global random stream: it is put back afterwards.
             with drawing(network, draws), torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(derive_seed(self.plan.seed, "layers", number, self.number))
                 yield buffers
@@ -115,7 +123,7 @@ class Participant:
         weights = content_hash(list(network.state_dict().values())).hex() if needs_poisson(self.defense) else ""
         return derive_seed(self.plan.seed, "defense", number, self.number, weights)
 
-    def _sampled(self, number: int) -> Tensor:
+    def _batch_indices(self, number: int) -> Tensor:
         if needs_poisson(self.defense):
             drawn = hashed_uniform(self.indices, self.plan.seed, "poisson", number)
             return self.indices[drawn < self.batch / len(self.indices)]
@@ -126,10 +134,10 @@ class Participant:
         return self.indices[piece]
 
 
-class PendingUpdate(Mapping[int, Update]):
-    """The updates of some participants in a round, each computed when it is looked at: one at a time is in memory.
+class PendingUpdates(Mapping[int, Update]):
+    """The updates of some participants in a round. Each is computed when it is read, so that one at a time is in memory.
 
-    They belong to the weights that are in `network` then.
+    They are computed from the weights that are in `network` at that time.
     """
 
     def __init__(self, participants: Sequence[Participant], network: nn.Module, number: int) -> None:
@@ -149,24 +157,24 @@ class PendingUpdate(Mapping[int, Update]):
         return len(self.participants)
 
 
-def images_behind(updates: Mapping[int, Update]) -> dict[int, int]:
-    """How many images each counts for, without computing what is only promised."""
-    if isinstance(updates, PendingUpdate):
+def image_counts(updates: Mapping[int, Update]) -> dict[int, int]:
+    """How many images each update counts for, without computing pending ones."""
+    if isinstance(updates, PendingUpdates):
         return {one: participant.batch for one, participant in updates.participants.items()}
     return {one: update.images for one, update in updates.items()}
 
 
 def image_seed(plan: FederatedPlan, number: int) -> int:
-    """The seed of what the defense draws for images in round `number`."""
+    """The seed of the defense's random choices for images in round `number`."""
     return derive_seed(plan.seed, "images", number)
 
 
 def participants_of(plan: FederatedPlan, images: ImageSet) -> list[Participant]:
-    """Everybody, each with its part of the training images."""
+    """All participants of a plan, each with its part of the training images."""
     parts = partition_indices(images.labels, plan.participants, plan.partition, seed=plan.seed)
     return [Participant(plan, number, images, indices) for number, indices in enumerate(parts)]
 
 
 def network_of(plan: FederatedPlan, dataset: Dataset) -> nn.Module:
-    """The network they begin with, with whatever the defense adds to it."""
+    """The untrained network that participants begin with, with whatever the defense adds to it."""
     return plan.make_defense().network(untrained(plan.model, dataset, seed=plan.seed), seed=plan.seed)

@@ -12,6 +12,7 @@ from gradveil.federated.partitions import check_partition
 from gradveil.io.typed_json import from_json
 from gradveil.leakage.scenario import FEDSGD
 from gradveil.randomness import generator, hashed_uniform
+from gradveil.schedule import drop_steps, rate_factor
 
 MOST_PARTICIPANTS = 10_000
 MOST_ROUNDS = 1_000_000
@@ -22,10 +23,13 @@ LARGEST_PLAN = 64 * 2**10
 class FederatedPlan:
     """Who trains what together, and how.
 
-    Every round `per_round` of the `participants` (all without it) take `batch` of their images (all without it), and each of
-    them drops out with probability `dropout`. What they share is in the units of a gradient, and the server makes an SGD step
-    of rate `lr` with the mean: for `fedsgd` plain large-batch SGD, for `fedavg` with the same rate the mean of the weights. The
-    rate drops tenfold at 3/8, 5/8 and 7/8 of the rounds, for local steps too. `augment` crops and mirrors the images first.
+    Every round `per_round` of the `participants` take `batch` of their images each. None means all, for both. Each of them drops
+    out with probability `dropout`. What they share is in the units of a gradient. The server makes an SGD step of rate `lr` with
+    the mean: for `fedsgd` this is large-batch SGD, for `fedavg` with the same rate it is the mean of the weights. The rate drops
+    tenfold at 3/8, 5/8 and 7/8 of the rounds, for local steps too. `augment` crops and mirrors the images first.
+
+    Example:
+        FederatedPlan("fashion-mnist-tenth", "lenet", participants=4, rounds=20, batch=2, defense="prune:0.7")
     """
 
     dataset: str
@@ -53,54 +57,53 @@ class FederatedPlan:
             ("seed", self.seed, 0, 2**31 - 1),
         ):
             if not low <= value <= high:
-                raise GradveilError(f"{what}: {low} to {high} would do, got {value}")
+                raise GradveilError(f"{what}: expected {low} to {high}, got {value}")
         if not 0 < self.lr < 1000 or not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < 1000:
             raise GradveilError(
                 f"the server needs a rate above 0, a momentum from 0 to below 1 and a weight decay from 0 on, got {self.lr:g}, "
                 f"{self.momentum:g} and {self.weight_decay:g}"
             )
         if not 0 <= self.dropout < 1:
-            raise GradveilError(f"a dropout is a probability from 0 to below 1, got {self.dropout:g}")
+            raise GradveilError(f"dropout: expected a probability from 0 to below 1, got {self.dropout:g}")
         parse_client(self.client)
         self.make_defense()
         check_partition(self.partition)
 
     def make_defense(self) -> Defense:
-        """What every participant does so that less leaks."""
+        """The defense of every participant."""
         return parse_defense(self.defense, files=False)
 
     def client_in(self, number: int) -> Client:
-        """What participants compute in round `number`: local steps follow the rate."""
+        """What participants compute in round `number`. The rate of local steps drops as the server's does."""
         client = parse_client(self.client)
-        return replace(client, lr=client.lr * self._drop(number)) if isinstance(client, FedAvg) else client
+        return replace(client, lr=client.lr * self._rate_factor(number)) if isinstance(client, FedAvg) else client
 
     def rate_in(self, number: int) -> float:
         """The server's rate in round `number`."""
-        return self.lr * self._drop(number)
+        return self.lr * self._rate_factor(number)
 
-    def _drop(self, number: int) -> float:
-        return float(0.1 ** sum(number >= max(1, round(self.rounds * part / 8)) for part in (3, 5, 7)))
+    def _rate_factor(self, number: int) -> float:
+        # The first round has the whole rate, however few rounds there are.
+        return rate_factor(number, [max(1, drop) for drop in drop_steps(self.rounds)])
 
-    def chosen(self, number: int) -> list[int]:
-        """The participants of round `number`."""
+    def chosen_participants(self, number: int) -> list[int]:
+        """The participants that are asked in round `number`, in order."""
         if self.per_round is None:
             return list(range(self.participants))
         order = torch.randperm(self.participants, generator=generator(self.seed, "participants", number))
         return sorted(order[: self.per_round].tolist())
 
-    def dropped(self, number: int) -> list[int]:
-        """Those of them who drop out."""
-        chosen = self.chosen(number)
+    def dropped_participants(self, number: int) -> list[int]:
+        """Those of the chosen participants of round `number` that drop out."""
+        chosen = self.chosen_participants(number)
         fate = hashed_uniform(torch.tensor(chosen), self.seed, "dropout", number)
         return [one for one, value in zip(chosen, fate.tolist(), strict=True) if value < self.dropout]
 
     def check_foreign(self, *, model: str | None = None, dataset: str | None = None) -> None:
-        """Refuse a plan from somebody else that would run code or read folders, unless the user has named them too."""
+        """Refuse a plan from somebody else that runs code or reads folders, unless the user has named the same."""
         for option, asked, given in (("model", self.model, model), ("dataset", self.dataset, dataset)):
             if ":" in asked and asked != given:
-                raise GradveilError(
-                    f"the plan asks for the {option} {asked!r}, which is yours to allow: --{option} {asked} would do"
-                )
+                raise GradveilError(f"the plan asks for the {option} {asked!r}; to allow it, use --{option} {asked}")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

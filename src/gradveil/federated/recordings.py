@@ -13,6 +13,7 @@ from gradveil.federated.server import mean_of
 from gradveil.io.tensors import part_of, read_facts, read_tensors, write_tensors
 from gradveil.types import Gradients
 
+RECORDED = "recorded"
 FORMAT = "gradveil-recording-1"
 WANTED = "recording; gradveil federate --curious makes them"
 
@@ -21,8 +22,8 @@ WANTED = "recording; gradveil federate --curious makes them"
 class Recording:
     """The update of one participant, or only the mean of several (secure aggregation), and the network's state before it.
 
-    No image is in it: who took which when follows from the plan and is needed only to judge what was rebuilt. The plan holds the
-    seed of every draw, which a real server would not have.
+    No image is in it. Who took which when follows from the plan, and is needed only to judge a reconstruction. The plan holds
+    the seed of all random choices, which a real server would not have.
     """
 
     plan: FederatedPlan
@@ -37,7 +38,7 @@ class Recording:
         return f"round-{self.round:06}-of-{len(self.participants)}-from-{who[:40]}.safetensors"
 
     def write(self, folder: Path) -> Path:
-        """Put it into `folder`, whole or not at all."""
+        """Write it into `folder`, whole or not at all."""
         tensors = {f"update/{name}": tensor for name, tensor in self.update.items()}
         tensors |= {f"state/{name}": tensor for name, tensor in self.state.items()}
         facts = {"plan": self.plan.to_json(), "round": self.round, "participants": self.participants}
@@ -74,8 +75,8 @@ def read_recording(path: Path) -> Recording:
     return Recording(plan, number, participants, update, part_of(tensors, "state"))
 
 
-def forget_recordings(folder: Path, *, since: int) -> None:
-    """Remove what was recorded in rounds that are about to be repeated: others may answer this time."""
+def remove_recordings(folder: Path, *, since: int) -> None:
+    """Remove the recordings of rounds that are about to be repeated: others may answer this time."""
     for path in recordings_in(folder):
         if int(path.name.split("-")[1]) >= since:
             path.unlink()
@@ -83,4 +84,4 @@ def forget_recordings(folder: Path, *, since: int) -> None:
 
 def recordings_in(folder: Path) -> list[Path]:
     """The recordings of a run folder, earliest rounds first."""
-    return sorted((folder / "record_updates").glob("round-[0-9][0-9][0-9][0-9][0-9][0-9]-*.safetensors"))
+    return sorted((folder / RECORDED).glob("round-[0-9][0-9][0-9][0-9][0-9][0-9]-*.safetensors"))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
-from gradveil.federated.participant import Update, images_behind
+from gradveil.federated.participant import Update, image_counts
 from gradveil.federated.plan import FederatedPlan
 from gradveil.io.tensors import part_of
 from gradveil.models.stochastic import drawing, normal
@@ -26,18 +26,21 @@ class Server:
         self.optimizer = sgd(network.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
 
     def step(self, number: int, updates: Mapping[int, Update]) -> None:
-        """One SGD step with the mean of the updates, whose order does not matter; batch-norm statistics are averaged too."""
-        images = images_behind(updates)
+        """Make one SGD step with the mean of the updates. Batch-norm statistics are averaged too.
+
+        Updates count by their images, and are added in the order of the participants.
+        """
+        images = image_counts(updates)
         gradients, statistics = Mean(), Mean()
 
-        def take(update: Update, share: float) -> None:
-            gradients.add(update.gradients, share)
-            statistics.add(update.buffers, share)
+        def add(update: Update, fraction: float) -> None:
+            gradients.add(update.gradients, fraction)
+            statistics.add(update.buffers, fraction)
 
         with caching_structure(self.network):
             for one in sorted(images):
                 # In a call of its own, so that nothing holds one update while the next is computed.
-                take(updates[one], images[one] / sum(images.values()))
+                add(updates[one], images[one] / sum(images.values()))
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.rate_in(number)
         for name, parameter in self.network.named_parameters():
@@ -69,13 +72,16 @@ class Server:
 
 
 class Mean:
-    """A weighted mean that is added up one after the other; of whole numbers (batch norm counts batches) the first."""
+    """A weighted mean of tensors by name, added up one after the other.
+
+    Of whole numbers, such as the batches that batch norm counts, it keeps the first.
+    """
 
     def __init__(self) -> None:
         self.value: Gradients = {}
 
-    def add(self, tensors: Gradients, share: float) -> None:
-        """Add tensors that count for `share` of all."""
+    def add(self, tensors: Gradients, fraction: float) -> None:
+        """Add tensors that count for this fraction of all."""
         if not self.value:
             self.value = {
                 name: torch.zeros_like(one) if one.is_floating_point() else one for name, one in tensors.items()
@@ -83,7 +89,7 @@ class Mean:
         names = [name for name, one in self.value.items() if one.is_floating_point()]
         if names:
             # All in one call: one by one, the calls take a noticeable part of a small network's round.
-            torch._foreach_add_([self.value[name] for name in names], [tensors[name] for name in names], alpha=share)
+            torch._foreach_add_([self.value[name] for name in names], [tensors[name] for name in names], alpha=fraction)
 
 
 def mean_of(tensors: Sequence[Gradients]) -> Gradients:
@@ -95,7 +101,7 @@ def mean_of(tensors: Sequence[Gradients]) -> Gradients:
 
 
 def accuracy_of(network: nn.Module, images: ImageSet, *, seed: int) -> float:
-    """The share of `images` that the network gets right, in evaluation mode; layers that draw draw from the seed."""
+    """The fraction of `images` that the network gets right, in evaluation mode; random layers use the seed."""
     training = network.training
     network.eval()
     right = 0

@@ -25,7 +25,6 @@ from gradveil.training.checkpoints import AtomicCheckpoints
 from gradveil.training.classifier import Classifier
 from gradveil.training.recipe import Recipe
 from gradveil.types import Dataset
-from gradveil.version import __version__
 
 
 @dataclass(frozen=True)
@@ -70,17 +69,7 @@ def train(
     sampled = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
     _claim(folder, dataset, model_name(model), recipe, defense, seed)
-    card = ModelCard(
-        model=model_name(model),
-        image_shape=dataset.train.image_shape,
-        classes=dataset.train.classes,
-        dataset=dataset.name,
-        seed=seed,
-        epochs=0,
-        accuracy=None,
-        defense=str(defense),
-        gradveil=__version__,
-    )
+    card = ModelCard.of(model_name(model), dataset, defense=str(defense), seed=seed)
     with _quiet(), progress(f"training {model_name(model)}", recipe.epochs * len(batches), "steps") as advance:
         keeper = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(

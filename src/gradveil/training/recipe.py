@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gradveil.errors import GradveilError
+from gradveil.schedule import drop_steps
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Recipe:
     @property
     def drops(self) -> list[int]:
         """The epochs before which the learning rate drops."""
-        return [round(self.epochs * part / 8) for part in (3, 5, 7)]
+        return drop_steps(self.epochs)
 
 
 # The model the search looks at: a tenth of the training images, 50 epochs (Gao et al., 2021).

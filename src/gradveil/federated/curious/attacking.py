@@ -80,7 +80,7 @@ def attack_recording(
         share = Share(
             unit=unit,
             originals=originals,
-            transformed=torch.cat([work.seen for work in works]),
+            transformed=torch.cat([work.transformed for work in works]),
             evidence=evidence,
             seed=derive_seed(scenario.seed, "attack", recording.round, *recording.participants),
             draw_seed=image_seed(plan, recording.round),
@@ -119,7 +119,7 @@ def _seen(recording: Recording, behind: Sequence[Participant], network: nn.Modul
     defense = recording.plan.make_defense()
     if as_attacked(defense) == defense:
         return recording.update
-    clean = [one.attacked(network, recording.round) for one in behind]
+    clean = [one.attacked_gradient(network, recording.round) for one in behind]
     return {name: torch.stack([one[name] for one in clean]).mean(0) for name in clean[0]}
 
 

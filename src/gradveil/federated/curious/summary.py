@@ -12,9 +12,10 @@ from gradveil.leakage.records import Record
 
 @dataclass(frozen=True)
 class Leak:
-    """What attacks in one round got: gain over the null in dB over the `images` behind sums of `participants`.
+    """What attacks in one round got from sums of `participants`, over the `images` behind them.
 
-    To what was shared, or to the original where the attacker knows the defense. `gain_sd` is None for a single image.
+    `gain` is the mean gain over the best guess of one colour, in dB. A reconstruction is compared with what was shared, or with
+    the original where the attacker knows the defense. `gain_sd` is None for a single image.
     """
 
     round: int

@@ -1,4 +1,4 @@
-"""Attack recordings while they appear: in a process of its own that gives way to the training."""
+"""Attack recordings while they appear, in a process of its own that gives way to the training."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from gradveil.federated.curious.attacking import attack_recording
 from gradveil.federated.folder import ATTACK_SETTINGS
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.recordings import Recording, read_recording, recordings_in
-from gradveil.io.files import write_json
+from gradveil.io.files import read_text, write_json
 from gradveil.io.typed_json import from_json
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario, ScenarioKey
@@ -31,29 +31,27 @@ Load = Callable[[FederatedPlan], Dataset]
 
 LOWEST_PRIORITY = 19
 LARGEST_SETTINGS = 64 * 2**10
-SECONDS_BETWEEN_LOOKS = 0.5
+POLL_SECONDS = 0.5
 
 
 def write_attack_settings(folder: Path, how: Scenario) -> None:
-    """Say in the run folder how its recordings are attacked."""
+    """Write into the run folder how its recordings are attacked."""
     write_json(folder / ATTACK_SETTINGS, asdict(how.key))
 
 
 def read_attack_settings(folder: Path) -> Scenario | None:
-    """What `write_how` wrote, or None."""
+    """What `write_attack_settings` wrote, or None."""
     path = folder / ATTACK_SETTINGS
     if not path.is_file():
         return None
     try:
-        if path.stat().st_size > LARGEST_SETTINGS:
-            raise ValueError("too large")
-        return from_json(ScenarioKey, path.read_text(encoding="utf-8"), largest=LARGEST_SETTINGS).parse()
+        return from_json(ScenarioKey, read_text(path, largest=LARGEST_SETTINGS), largest=LARGEST_SETTINGS).parse()
     except (ValueError, GradveilError) as error:
         raise GradveilError(f"{path}: not the settings of an attack ({error})") from error
 
 
 def plan_loader(data_dir: Path | None, *, model: str | None = None, dataset: str | None = None) -> Load:
-    """Loads the images of a plan, once; a plan may name code and folders that the user named too."""
+    """A function that loads the images of a plan, once. A plan may name code and folders only if the user named the same."""
 
     @lru_cache(maxsize=1)
     def load(plan: FederatedPlan) -> Dataset:
@@ -68,8 +66,7 @@ def attack_all(
 ) -> Iterator[tuple[Recording, list[Record]]]:
     """Attack every recording of the folder, latest first; one that cannot be attacked is named in `problems`.
 
-    Somebody who follows the training has begun with the earliest ones and may still be at work: whatever is attacked by then is
-    not attacked again.
+    `watching` begins with the earliest ones and may still be at work. What it has attacked is not attacked again.
     """
     for path in reversed(recordings_in(folder)):
         try:
@@ -82,9 +79,9 @@ def attack_all(
 
 
 def follow(folder: Path, how: Scenario, load: Load) -> Iterator[str]:
-    """Attack recordings as they appear, earliest first, a line for each; without end.
+    """Attack recordings as they appear, earliest first, and give a line for each; without end.
 
-    Whoever holds the other end of standard input may die: then this process ends at once.
+    When whoever holds the other end of standard input dies, this process ends at once.
     """
     os.nice(LOWEST_PRIORITY)
     threading.Thread(target=_end_with_standard_input, daemon=True).start()
@@ -92,7 +89,7 @@ def follow(folder: Path, how: Scenario, load: Load) -> Iterator[str]:
     while True:
         waiting = [path for path in recordings_in(folder) if path not in done]
         if not waiting:
-            time.sleep(SECONDS_BETWEEN_LOOKS)
+            time.sleep(POLL_SECONDS)
             continue
         done.add(waiting[0])
         try:
@@ -112,9 +109,9 @@ def _end_with_standard_input() -> None:
 
 @contextmanager
 def watching(folder: Path, plan: FederatedPlan, *, data_dir: Path | None) -> Iterator[None]:
-    """Attack what is recorded in `folder` beside whatever the block does, at the lowest priority and on one thread.
+    """Attack what is recorded in `folder` while the block runs, at the lowest priority and on one thread.
 
-    The block ends the attacks too: what they had no time for is left to `attack_all`, which need not give way to anybody.
+    The attacks end with the block. What they had no time for is left to `attack_all`, which need not give way to anybody.
     """
     settings = {"folder": str(folder), "model": plan.model, "dataset": plan.dataset}
     settings |= {} if data_dir is None else {"data_dir": str(data_dir)}

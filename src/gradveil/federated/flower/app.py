@@ -1,11 +1,10 @@
 """A collaborative training on Flower: `client_app` and `server_app` are components for any Flower runtime.
 
-What the server is to do stands in the run configuration (`FlowerRun`); a participant learns the plan from the server's
-messages and its number from its node's `partition-id`. Its images are where its node's `data-dir` says, else where gradveil
-looks for them.
+The server's settings are in the run configuration (`FlowerRun`). A participant gets the plan with the server's messages, and
+its number from its node's `partition-id`. Its images are in its node's `data-dir`, else where gradveil looks for them.
 
-A SuperNode starts a process for every message, so what is heavy is imported where it is needed: saying who one is takes a
-second less without torch.
+A SuperNode starts a process for every message. So what is heavy is imported where it is needed: to answer who it is, a node
+needs no torch, which saves a second.
 """
 
 import logging
@@ -28,42 +27,42 @@ if TYPE_CHECKING:
     from gradveil.federated.plan import FederatedPlan
 
 
-def participation(data_dir: Path | None = None, trusted: "FederatedPlan | None" = None) -> ClientApp:
-    """Participants whose images are in `data_dir`, unless their node says where else.
+def make_client_app(data_dir: Path | None = None, trusted: "FederatedPlan | None" = None) -> ClientApp:
+    """The app of participants whose images are in `data_dir`, or where their node's `data-dir` says.
 
-    A plan may name a model of one's own, which is code, or a folder: it is followed where `trusted` or the node's `model` and
+    A plan may name a model of one's own, which is code, or a folder. It is followed where `trusted` or the node's `model` and
     `dataset` name the same.
     """
     app = ClientApp()
 
     @app.query()
     def who(message: Message, context: Context) -> Message:
-        return Message(RecordDict({"facts": ConfigRecord({NUMBER: _number(context)})}), reply_to=message)
+        return Message(RecordDict({"facts": ConfigRecord({NUMBER: _participant_number(context)})}), reply_to=message)
 
     @app.train()
     def contribute(message: Message, context: Context) -> Message:
-        from gradveil.federated.flower.messages import Question, answer
+        from gradveil.federated.flower.messages import UpdateRequest, update_to_records
 
-        question = Question.from_records(message.content)
+        request = UpdateRequest.from_records(message.content)
         own = {name: context.node_config.get(name, getattr(trusted, name, None)) for name in ("model", "dataset")}
-        question.plan.check_foreign(**{name: None if value is None else str(value) for name, value in own.items()})
-        told = context.node_config.get(DATA_DIR)
-        everybody, network = _prepare(question.plan, data_dir if told is None else Path(str(told)))
-        number = _number(context)
+        request.plan.check_foreign(**{name: None if value is None else str(value) for name, value in own.items()})
+        own_dir = context.node_config.get(DATA_DIR)
+        everybody, network = _load_plan(request.plan, data_dir if own_dir is None else Path(str(own_dir)))
+        number = _participant_number(context)
         if not 0 <= number < len(everybody):
-            raise GradveilError(f"participant {number} of {len(everybody)}: 0 to {len(everybody) - 1} would do")
+            raise GradveilError(f"expected a participant from 0 to {len(everybody) - 1}, got {number}")
         try:
-            network.load_state_dict(question.state)
+            network.load_state_dict(request.state)
         except RuntimeError as error:
-            raise GradveilError(f"the server's weights do not fit {question.plan.model}: {error}") from error
-        return Message(answer(everybody[number].contribute(network, question.number)), reply_to=message)
+            raise GradveilError(f"the server's weights do not fit {request.plan.model}: {error}") from error
+        return Message(update_to_records(everybody[number].contribute(network, request.number)), reply_to=message)
 
     return app
 
 
 # A simulation has many participants and rounds in one process.
 @lru_cache(maxsize=1)
-def _prepare(plan: "FederatedPlan", data_dir: Path | None) -> "tuple[list[Participant], nn.Module]":
+def _load_plan(plan: "FederatedPlan", data_dir: Path | None) -> "tuple[list[Participant], nn.Module]":
     from gradveil.datasets import load
     from gradveil.federated.participant import network_of, participants_of
     from gradveil.progress import silent
@@ -72,14 +71,14 @@ def _prepare(plan: "FederatedPlan", data_dir: Path | None) -> "tuple[list[Partic
     return participants_of(plan, dataset.train), network_of(plan, dataset)
 
 
-def _number(context: Context) -> int:
+def _participant_number(context: Context) -> int:
     number = context.node_config.get(NUMBER)
     if type(number) is not int:
         raise GradveilError(f"a SuperNode needs --node-config '{NUMBER}=NUMBER', got {number!r}")
     return number
 
 
-client_app = participation()
+client_app = make_client_app()
 server_app = ServerApp()
 
 
@@ -101,7 +100,7 @@ def serve(grid: Grid, context: Context) -> None:
 
 
 def _log_to(stream: TextIO) -> None:
-    """This process belongs to the run: show what gradveil logs."""
+    """Show what gradveil logs: this process belongs to the run."""
     root = logging.getLogger("gradveil")
     if not root.handlers:
         handler = logging.StreamHandler(stream)

@@ -1,4 +1,4 @@
-"""A collaborative training on a Flower SuperLink that is already there: write a Flower app, start it, follow its log.
+"""A collaborative training on a Flower SuperLink that runs already: write a Flower app, start it, follow its log.
 
 The server's part runs where the SuperLink runs, and what it makes is written there.
 """
@@ -18,26 +18,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradveil.errors import GradveilError
-from gradveil.federated.flower.setup import FAILED, LOGGED, QUIET, check_flower
+from gradveil.federated.flower.setup import FAILED, LOGGED, NO_TELEMETRY, check_flower
 from gradveil.io.files import write_text
 from gradveil.version import __version__
 
 if TYPE_CHECKING:
     from gradveil.federated.flower.run import FlowerRun
 
-# Seconds that a question to the SuperLink may take; following the log may take as long as the training.
-ANSWER = 60.0
-# Seconds between two questions whether a run has ended.
-LOOK = 5.0
+# Seconds that a command to the SuperLink may take; following the log may take as long as the training.
+ANSWER_SECONDS = 60.0
+# Seconds between two checks whether a run has ended.
+POLL_SECONDS = 5.0
 _NAME = "gradveil"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class SuperLink:
-    """Where a SuperLink is, HOST:PORT, and which certificate it is trusted by: your own, the system's, or none at all.
+    """The address of a SuperLink, HOST:PORT, and how it is trusted.
 
-    An address without a port is the name of a connection in your Flower configuration (`flwr config list`).
+    It is trusted by your own certificate (`root_certificates`), by the system's, or without any (`insecure`). An address without
+    a port is the name of a connection in your Flower configuration (`flwr config list`).
     """
 
     address: str
@@ -46,14 +47,12 @@ class SuperLink:
 
     def __post_init__(self) -> None:
         if self.insecure and self.root_certificates is not None:
-            raise GradveilError(
-                "a SuperLink is insecure or has a certificate: --insecure or --root-certificates would do, got both"
-            )
+            raise GradveilError("SuperLink: expected --insecure or --root-certificates, got both")
         if self.root_certificates is not None and not self.root_certificates.is_file():
             raise GradveilError(f"{self.root_certificates}: no such certificate")
         if not self.address or (self.configured and (self.insecure or self.root_certificates is not None)):
             raise GradveilError(
-                f"--superlink HOST:PORT would do, or the name of a connection alone, got {self.address!r}"
+                f"SuperLink: expected HOST:PORT, or the name of a connection without certificates, got {self.address!r}"
             )
 
     @property
@@ -62,10 +61,10 @@ class SuperLink:
         return ":" not in self.address
 
     @contextmanager
-    def connected(self) -> Iterator["Flwr"]:
-        """Flower's command line with this connection; it gets a configuration of its own, the user's stays as it is."""
+    def connecting(self) -> Iterator["Flwr"]:
+        """Flower's command line with this connection. It gets a configuration of its own; the user's stays as it is."""
         if self.configured:
-            yield Flwr(self.address, QUIET)
+            yield Flwr(self.address, NO_TELEMETRY)
             return
         with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home:
             lines = [f"[superlink.{_NAME}]", f"address = {_toml(self.address)}"]
@@ -74,7 +73,7 @@ class SuperLink:
             if self.insecure:
                 lines.append("insecure = true")
             write_text(Path(home) / "config.toml", "\n".join(lines) + "\n")
-            yield Flwr(_NAME, {**QUIET, "FLWR_HOME": home})
+            yield Flwr(_NAME, {**NO_TELEMETRY, "FLWR_HOME": home})
 
 
 @dataclass(frozen=True)
@@ -85,19 +84,19 @@ class Flwr:
     environment: Mapping[str, str]
 
     def start(self, app: Path) -> int:
-        """Start the app; gives the number of the run."""
-        return int(str(self._asked("run", str(app), self.connection)["run-id"]))
+        """Start the app, and give the number of the run."""
+        return int(str(self._ask("run", str(app), self.connection)["run-id"]))
 
     def status(self, run: int) -> str:
         """Such as `running` or `finished:completed`."""
-        runs = self._asked("list", self.connection, "--run-id", str(run))["runs"]
+        runs = self._ask("list", self.connection, "--run-id", str(run))["runs"]
         return str(runs[0]["status"]) if isinstance(runs, list) and runs else "unknown"
 
     def stop(self, run: int) -> None:
-        self._asked("stop", str(run), self.connection)
+        self._ask("stop", str(run), self.connection)
 
     def follow(self, run: int, line: Callable[[str], None]) -> None:
-        """Give `line` everything the run logs until it ends."""
+        """Call `line` with everything the run logs until it ends."""
         command = [_flwr(), "log", str(run), self.connection, "--stream"]
         environment = {**os.environ, **self.environment, "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
@@ -116,8 +115,8 @@ class Flwr:
             finally:
                 process.terminate()
 
-    def _asked(self, *words: str) -> dict[str, object]:
-        """The JSON document that a command prints."""
+    def _ask(self, *words: str) -> dict[str, object]:
+        """Run a command of Flower, and give the JSON document that it prints."""
         try:
             done = subprocess.run(
                 [_flwr(), *words, "--format", "json"],
@@ -125,50 +124,50 @@ class Flwr:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=ANSWER,
+                timeout=ANSWER_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise GradveilError(f"flwr {words[0]}: the SuperLink did not answer within {ANSWER:g} s") from error
+            raise GradveilError(f"flwr {words[0]}: the SuperLink did not answer within {ANSWER_SECONDS:g} s") from error
         # Notes for people may stand around the document.
         begin, end = done.stdout.find("{"), done.stdout.rfind("}")
         try:
             found = json.loads(done.stdout[begin : end + 1])
         except ValueError as error:
-            raise GradveilError(f"flwr {words[0]}: {_last_words(done.stderr or done.stdout)}") from error
+            raise GradveilError(f"flwr {words[0]}: {_error_text(done.stderr or done.stdout)}") from error
         if not isinstance(found, dict) or found.get("success") is False:
-            raise GradveilError(f"flwr {words[0]}: {_last_words(str(found.get('error-message', found)))}")
+            raise GradveilError(f"flwr {words[0]}: {_error_text(str(found.get('error-message', found)))}")
         return found
 
 
 def deploy(run: "FlowerRun", superlink: SuperLink, app: Path, *, line: Callable[[str], None]) -> None:
-    """Train as `run` says on the nodes of `superlink`; `line` hears what gradveil logs there.
+    """Train as `run` says on the nodes of `superlink`; `line` is called with what gradveil logs there.
 
     The Flower app is written to the folder `app`. Interrupted, the run is stopped; started again, it goes on where it was.
     """
     check_flower(ray=False)
     write_app(run, app)
-    with superlink.connected() as flower:
+    with superlink.connecting() as flower:
         number = flower.start(app)
         line(f"run {number} on {superlink.address}; the server writes to {run.folder} on its machine")
-        heard: list[str] = []
+        log: list[str] = []
 
-        def hear(text: str) -> None:
+        def read(text: str) -> None:
             if text.startswith(LOGGED):
                 line(text.removeprefix(LOGGED))
-            heard.append(text)
+            log.append(text)
 
         try:
-            flower.follow(number, hear)
+            flower.follow(number, read)
             # The log may break off before the run ends.
             while not (status := flower.status(number)).startswith("finished"):
-                time.sleep(LOOK)
+                time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             flower.stop(number)
             raise
         if status != "finished:completed":
-            ours = [text.removeprefix(LOGGED + FAILED) for text in heard if text.startswith(LOGGED + FAILED)]
-            raise GradveilError(f"run {number}: {ours[-1] if ours else ' '.join([status, *heard[-3:]])}")
+            ours = [text.removeprefix(LOGGED + FAILED) for text in log if text.startswith(LOGGED + FAILED)]
+            raise GradveilError(f"run {number}: {ours[-1] if ours else ' '.join([status, *log[-3:]])}")
 
 
 def write_app(run: "FlowerRun", app: Path) -> None:
@@ -210,10 +209,8 @@ def _flwr() -> str:
     return found
 
 
-def _last_words(text: str) -> str:
+def _error_text(text: str) -> str:
     """An error in one line, without the box that Flower draws around it."""
-    words = [part.strip("│╭╰─╮╯ ") for part in text.splitlines()]
-    return (
-        " ".join(part for part in words if part and not part.startswith(("Error ─", "Using SuperLink")))[-400:]
-        or "no answer"
-    )
+    lines = [line.strip("│╭╰─╮╯ ") for line in text.splitlines()]
+    found = " ".join(line for line in lines if line and not line.startswith(("Error ─", "Using SuperLink")))
+    return found[-400:] or "no answer"

@@ -14,8 +14,8 @@ from gradveil.federated.plan import FederatedPlan
 
 
 @dataclass(frozen=True)
-class Question:
-    """What the server asks of a participant: its update in round `number` of `plan`, starting from `state`."""
+class UpdateRequest:
+    """The server asks a participant for its update in round `number` of `plan`, starting from the weights in `state`."""
 
     plan: FederatedPlan
     number: int
@@ -26,7 +26,7 @@ class Question:
         return RecordDict({"state": ArrayRecord(_contiguous(self.state)), "facts": facts})
 
     @classmethod
-    def from_records(cls, records: RecordDict) -> "Question":
+    def from_records(cls, records: RecordDict) -> "UpdateRequest":
         """Read what `to_records` wrote; it may come from anyone."""
         facts, state = records.config_records.get("facts"), records.array_records.get("state")
         if facts is None or state is None:
@@ -37,8 +37,8 @@ class Question:
         return cls(FederatedPlan.from_json(text), number, dict(state.to_torch_state_dict()))
 
 
-def answer(update: Update) -> RecordDict:
-    """An update as records."""
+def update_to_records(update: Update) -> RecordDict:
+    """An update as Flower's records."""
     return RecordDict(
         {
             "gradients": ArrayRecord(_contiguous(update.gradients)),
@@ -48,22 +48,25 @@ def answer(update: Update) -> RecordDict:
     )
 
 
-def read_answer(records: RecordDict, network: nn.Module, *, most: int) -> Update:
-    """The update that `answer` wrote, of at most `most` images, checked against its network; it may come from anyone."""
+def update_from_records(records: RecordDict, network: nn.Module, *, most: int) -> Update:
+    """Read what `update_to_records` wrote, and check it against `network`: it may come from anyone.
+
+    An update may count for at most `most` images.
+    """
     facts = records.config_records.get("facts")
     images = None if facts is None else facts.get("images")
     if type(images) is not int or not 1 <= images <= most:
         raise GradveilError(f"an update counts for 1 to {most} images, got {images!r}")
     names, parameters = trainable_parameters(network)
     return Update(
-        _fitting(records, "gradients", dict(zip(names, parameters, strict=True))),
-        _fitting(records, "buffers", dict(network.named_buffers())),
+        _check_tensors(records, "gradients", dict(zip(names, parameters, strict=True))),
+        _check_tensors(records, "buffers", dict(network.named_buffers())),
         images,
     )
 
 
-def _fitting(records: RecordDict, part: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a record in the order of `expected`, if they have its names, shapes and types and are finite."""
+def _check_tensors(records: RecordDict, part: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a record in the order of `expected`; refused unless they are finite and have its names, shapes and types."""
     record = records.array_records.get(part)
     if record is None or set(record) != set(expected):
         raise GradveilError(f"the {part} of an update do not have the names that the model has")

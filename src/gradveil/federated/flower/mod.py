@@ -1,4 +1,4 @@
-"""A defense for a Flower app of your own, in one line: `ClientApp(mods=[defended("prune:0.9")])`."""
+"""A defense for a Flower app of your own, in one line: `ClientApp(mods=[defense_mod("prune:0.9")])`."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -15,30 +15,30 @@ from gradveil.defenses.parts import Hook, acts, parts
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
 
-# What batch norm remembers is not a parameter: no gradient of it is shared.
+# Batch-norm statistics are not parameters: no gradient of them is shared.
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def defense_mod(defense: str | Defense, *, lr: float = 1.0, seed: int | None = None) -> "DefenseMod":
     """A mod that defends what a ClientApp's training sends back.
 
-    `defense` is one that acts on what is shared: `prune:0.9`, `clip:1.0`, `gaussian:1e-3`, or several joined by ' | '. With `lr`,
-    the rate of the app's training, its settings mean what they mean for a gradient; without it they are for the change of the
-    weights. A `seed` makes it repeatable, for tests: a server that knows the seed can take noise away again.
+    `defense` is one that acts on what is shared: `prune:0.9`, `clip:1.0`, `gaussian:1e-3`, or several joined by ' | '. `lr` is
+    the rate of the app's training: with it, the defense's settings are for a gradient; without it, for the change of the
+    weights. A `seed` makes it repeatable, for tests. A server that knows the seed can take noise away again.
     """
-    made = parse_defense(defense) if isinstance(defense, str) else defense
-    for one in parts(made):
-        _check(one)
+    parsed = parse_defense(defense) if isinstance(defense, str) else defense
+    for one in parts(parsed):
+        _check_part(one)
     if not 0 < lr < float("inf"):
-        raise GradveilError(f"a mod needs a rate above 0, such as the 0.1 your app trains with, got {lr:g}")
-    return DefenseMod(made, lr, seed)
+        raise GradveilError(f"a mod needs a rate above 0 such as the 0.1 of your app's training, got {lr:g}")
+    return DefenseMod(parsed, lr, seed)
 
 
 @dataclass(frozen=True)
 class DefenseMod:
     """A Flower mod: weights w come in, the app sends w' back, and w - lr x D((w - w') / lr) leaves instead.
 
-    The defense D sees all parameters of a record at once. Whole numbers and what batch norm remembers leave as they are.
+    The defense D gets all parameters of a record at once. Whole numbers and batch-norm statistics leave as they are.
     """
 
     defense: Defense
@@ -55,11 +55,11 @@ class DefenseMod:
         if reply.has_error():
             return reply
         for name, record in reply.content.array_records.items():
-            before = _counterpart(name, received, reply.content)
-            reply.content[name] = self._defended(name, before, record, derive_seed(seed, name))
+            before = _received_weights(name, received, reply.content)
+            reply.content[name] = self._defend(name, before, record, derive_seed(seed, name))
         return reply
 
-    def _defended(self, name: str, before: Mapping[str, Array], after: ArrayRecord, seed: int) -> ArrayRecord:
+    def _defend(self, name: str, before: Mapping[str, Array], after: ArrayRecord, seed: int) -> ArrayRecord:
         old = {key: array.numpy() for key, array in before.items()}
         new = {key: array.numpy() for key, array in after.items()}
         if {key: array.shape for key, array in old.items()} != {key: array.shape for key, array in new.items()}:
@@ -67,7 +67,7 @@ class DefenseMod:
         # Twice the precision: what a defense leaves alone comes out as it went in.
         update = {
             key: torch.from_numpy(np.asarray((old[key].astype(np.float64) - new[key]) / self.lr))
-            for key in _parameters(list(new), new)
+            for key in _trained_arrays(list(new), new)
         }
         shared = self.defense.gradients(update, seed=seed)
         result = dict(after)
@@ -76,7 +76,7 @@ class DefenseMod:
         return ArrayRecord(result)
 
     def _seed(self, message: Message, context: Context) -> int:
-        """Another one for every round and node; where an app does not number its rounds, for every message."""
+        """A seed for this round and node; for this message where an app does not number its rounds."""
         seed = secrets.randbits(62) if self.seed is None else self.seed
         rounds = [
             record["server-round"] for record in message.content.config_records.values() if "server-round" in record
@@ -86,35 +86,35 @@ class DefenseMod:
         return derive_seed(seed, "flower", number, str(context.node_config.get("partition-id", context.node_id)))
 
 
-def _check(defense: Defense) -> None:
+def _check_part(defense: Defense) -> None:
     if isinstance(defense, Augment):
         raise GradveilError(
-            f"{defense} acts on images, which a mod does not see: PolicyTransform(load_policy('{defense}')) as your dataset's "
-            "transform would do"
+            f"{defense} acts on images, which a mod does not see: use PolicyTransform(load_policy('{defense}')) as your "
+            "dataset's transform"
         )
     hooks: tuple[tuple[Hook, str], ...] = (
-        ("images", "transforming your dataset"),
-        ("client", "gradveil federate --engine flower"),
-        ("network", f"defense_named('{defense}').network(model, seed=0) around your model"),
+        ("images", "transform your dataset"),
+        ("client", "use gradveil federate --engine flower"),
+        ("network", f"put parse_defense('{defense}').network(model, seed=0) around your model"),
     )
-    for hook, would_do in hooks:
+    for hook, remedy in hooks:
         if acts(defense, hook):
-            raise GradveilError(f"{defense} acts on the {hook}, which a mod does not see: {would_do} would do")
+            raise GradveilError(f"{defense} acts on the {hook}, which a mod does not see: {remedy}")
 
 
-def _counterpart(name: str, received: Mapping[str, dict[str, Array]], sent: RecordDict) -> dict[str, Array]:
+def _received_weights(name: str, received: Mapping[str, dict[str, Array]], sent: RecordDict) -> dict[str, Array]:
     """The weights that came in where `name` goes out: under the same name, or the only ones there are."""
     if name in received:
         return received[name]
     if len(received) == 1 and len(sent.array_records) == 1:
         return next(iter(received.values()))
     raise GradveilError(
-        f"the app sends arrays {name!r} that it was not sent ({', '.join(received) or 'none'}), so what is private in them "
-        "is unknown; the same name would do"
+        f"the app sends arrays {name!r} that it was not sent (it got {', '.join(received) or 'none'}), so the update in them is "
+        "unknown; use the same name"
     )
 
 
-def _parameters(keys: Sequence[str], arrays: Mapping[str, npt.NDArray[np.generic]]) -> list[str]:
+def _trained_arrays(keys: Sequence[str], arrays: Mapping[str, npt.NDArray[np.generic]]) -> list[str]:
     """The arrays that are trained.
 
     In a plain list batch norm shows by its order in a state dict: mean and variance, and then a whole number alone.

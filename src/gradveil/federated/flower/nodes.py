@@ -1,4 +1,4 @@
-"""The participants behind a Flower grid: who is there, and what they answer."""
+"""The participants behind a Flower grid: which nodes they are, and their updates."""
 
 import logging
 import threading
@@ -11,27 +11,27 @@ from flwr.serverapp import Grid
 from torch import nn
 
 from gradveil.errors import GradveilError
-from gradveil.federated.flower.messages import Question, read_answer
+from gradveil.federated.flower.messages import UpdateRequest, update_from_records
 from gradveil.federated.flower.setup import NUMBER
 from gradveil.federated.participant import Update
 from gradveil.federated.plan import FederatedPlan
 
 logger = logging.getLogger(__name__)
 
-# What a participant without a fixed batch may claim to have.
+# The largest number of images that a participant without a fixed batch may claim.
 MOST_IMAGES = 10_000_000
-# Seconds between two looks at what came in: a fifth of the time waited so far, so that quick answers are not kept waiting and a
-# SuperLink is not asked all the time. Flower's own loop looks every 3.
-SHORTEST_LOOK, LONGEST_LOOK = 0.02, 1.0
+# Seconds between two polls: a fifth of the time waited so far, so that quick answers do not wait and a SuperLink is not asked
+# all the time. Flower's own loop polls every 3.
+SHORTEST_POLL, LONGEST_POLL = 0.02, 1.0
 
 
 @dataclass
 class Nodes:
     """The nodes of a grid as participants of a plan: number `partition-id` each.
 
-    A round waits at most `timeout` seconds. Who did not answer the last time is waited for no longer than twice the time that
-    the others take, so that a dead node costs one timeout and a slow one gets back in. Nodes that come later or come back are
-    asked for their number in passing and take part from the next round on.
+    A round waits at most `timeout` seconds. For those who did not answer the last time it waits no longer than twice the time
+    that the others take. So a dead node costs one timeout, and a slow one gets back in. Nodes that come later, or come back, are
+    asked for their number and take part from the next round on.
     """
 
     grid: Grid
@@ -41,14 +41,14 @@ class Nodes:
     stopped: threading.Event = field(default_factory=threading.Event)
     # Participant -> node.
     places: dict[int, int] = field(default_factory=dict)
-    # Participant -> why there was nothing from it the last time.
+    # Participant -> why it did not answer the last time.
     silent: dict[int, str] = field(default_factory=dict)
     _met: set[int] = field(default_factory=set)
     # Message -> node that was asked for its number.
     _asked: dict[str, int] = field(default_factory=dict)
 
     def wait(self, seconds: float, *, resumed: bool = False) -> None:
-        """Until every participant of the plan is there; a training that goes on does so without those who did not come back."""
+        """Wait until every participant is there. A `resumed` training goes on without those who did not come back."""
         begun = time.monotonic()
         end = begun + seconds
         logger.info("waiting for %d participants", self.plan.participants)
@@ -69,27 +69,27 @@ class Nodes:
         """The updates of those who answer in round `number`: the `Gather` of the rounds."""
         self._meet()
         begun = time.monotonic()
-        content = Question(self.plan, number, network.state_dict()).to_records()
+        content = UpdateRequest(self.plan, number, network.state_dict()).to_records()
         waiting = self._send(MessageType.TRAIN, content, chosen, number)
         for one in set(chosen) - set(waiting.values()):
-            self._note(number, one, "has no node")
+            self._note_silence(number, one, "has no node")
         updates: dict[int, Update] = {}
         end = begun + self.timeout
         while waiting and time.monotonic() < end:
             for reply in self.grid.pull_messages(waiting):
                 one = waiting.pop(reply.metadata.reply_to_message_id)
                 try:
-                    updates[one] = read_answer(_content(reply), network, most=self.plan.batch or MOST_IMAGES)
+                    updates[one] = update_from_records(_content(reply), network, most=self.plan.batch or MOST_IMAGES)
                     self.silent.pop(one, None)
                 except GradveilError as error:
-                    self._note(number, one, str(error))
+                    self._note_silence(number, one, str(error))
             if updates and set(waiting.values()) <= set(self.silent):
                 end = min(end, begun + 2 * (time.monotonic() - begun))
             if waiting:
                 self._meet()
                 self._pause(begun, end)
         for one in waiting.values():
-            self._note(number, one, f"no answer within {end - begun:.0f} s")
+            self._note_silence(number, one, f"no answer within {end - begun:.0f} s")
         if chosen and not updates and set(self.silent) >= set(self.places):
             one = min(self.silent)
             raise GradveilError(
@@ -100,7 +100,7 @@ class Nodes:
         return updates
 
     def _meet(self) -> None:
-        """Ask nodes that were not seen before for their number, and hear those that were asked; nobody is waited for."""
+        """Ask new nodes for their number, and read the answers that are there; waits for nobody."""
         fresh = [node for node in self.grid.get_node_ids() if node not in self._met]
         if fresh:
             self._met.update(fresh)
@@ -128,7 +128,7 @@ class Nodes:
         self.silent.pop(number, None)
 
     def _send(self, kind: str, content: RecordDict, chosen: Iterable[int], number: int) -> dict[str, int]:
-        """Message -> participant, of those that could be sent."""
+        """Send `content` to the chosen participants; gives message -> participant of those that could be sent."""
         # What nobody waits for any more is not worth a node's time: the messages die soon after the round.
         messages = {
             one: Message(content, self.places[one], kind, ttl=2 * self.timeout, group_id=str(number))
@@ -139,22 +139,22 @@ class Nodes:
         named = {message.metadata.message_id: one for one, message in messages.items()}
         return {message: one for message, one in named.items() if message in pushed}
 
-    def _note(self, number: int, one: int, why: str) -> None:
+    def _note_silence(self, number: int, one: int, why: str) -> None:
         self.silent[one] = why
         logger.warning("round %d: participant %d: %s", number, one, why)
 
     def _pause(self, begun: float, end: float) -> None:
         now = time.monotonic()
-        left = max(end - now, SHORTEST_LOOK)
-        if self.stopped.wait(min(max((now - begun) / 5, SHORTEST_LOOK), LONGEST_LOOK, left)):
+        left = max(end - now, SHORTEST_POLL)
+        if self.stopped.wait(min(max((now - begun) / 5, SHORTEST_POLL), LONGEST_POLL, left)):
             raise GradveilError("the training was stopped; start again and it goes on where it was")
 
 
 def _content(reply: Message) -> RecordDict:
-    """What a reply says, or what went wrong, in one line."""
+    """The content of a reply; an error in one line where it failed."""
     if reply.has_error():
-        said = f"{reply.error.reason or reply.error.code}"
-        # What a participant refused stands at the end of a long traceback.
-        own = said.rpartition("GradveilError: ")[2] if "GradveilError: " in said else said
+        reason = f"{reply.error.reason or reply.error.code}"
+        # Our own message is at the end of a long traceback.
+        own = reason.rpartition("GradveilError: ")[2] if "GradveilError: " in reason else reason
         raise GradveilError(" ".join(own.split())[:500])
     return reply.content

@@ -1,4 +1,4 @@
-"""What a Flower server is to do, as data that fits into Flower's run configuration."""
+"""The settings of a training on Flower, as data that fits into Flower's run configuration."""
 
 import json
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from gradveil.federated.rounds import FederatedResult, federate
 from gradveil.io.typed_json import from_json
 from gradveil.progress import Progress, silent
 
-# Characters of what a curious server is told.
+# Characters of the settings of a curious server.
 LARGEST = 2**20
 
 
 @dataclass(frozen=True)
 class FlowerRun:
-    """What a Flower server is to do, and for how long it waits: `timeout` seconds for updates, `patience` for participants."""
+    """A training on Flower. The server waits `timeout` seconds for updates, and `patience` seconds until everybody is there."""
 
     plan: FederatedPlan
     folder: Path
@@ -35,7 +35,7 @@ class FlowerRun:
     def __post_init__(self) -> None:
         for what, seconds in (("an update", self.timeout), ("participants", self.patience)):
             if not 0 < seconds <= 86_400:
-                raise GradveilError(f"waiting for {what}: above 0 and up to 86400 seconds would do, got {seconds:g}")
+                raise GradveilError(f"waiting for {what}: expected above 0 and up to 86400 seconds, got {seconds:g}")
 
     def with_curiosity(self, curiosity: Curiosity | None) -> "FlowerRun":
         """The same with a curious server, or without."""
@@ -73,7 +73,7 @@ class FlowerRun:
             ) from error
 
     def serve(self, nodes: Nodes, *, progress: Progress = silent) -> FederatedResult:
-        """Wait for everybody, then train, or go on with those who came back."""
+        """Wait for everybody and train. A training that goes on does so with those who came back."""
         dataset = load(self.plan.dataset, data_dir=self.data_dir, seed=self.plan.seed, progress=silent)
         nodes.wait(self.patience, resumed=(self.folder / CHECKPOINT).is_file())
         return federate(

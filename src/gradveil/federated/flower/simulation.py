@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gradveil.errors import GradveilError
-from gradveil.federated.flower.setup import check_flower, quiet
+from gradveil.federated.flower.setup import check_flower, disable_telemetry
 from gradveil.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -28,19 +28,17 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
     """
     check_flower(ray=True)
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
-        raise GradveilError(
-            "Flower's simulation starts and stops Ray, which runs already; ray.shutdown() first would do"
-        )
+        raise GradveilError("Flower's simulation starts and stops Ray, which runs already; use ray.shutdown() first")
     results: list[FederatedResult] = []
     stopped = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home, _environment(), _silencing("flwr"):
-        quiet()
-        # Flower writes a name for this machine into the user's home even where it tells nobody about it.
+    with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home, _restoring_environment(), _silencing("flwr"):
+        disable_telemetry()
+        # Flower writes a name for this machine into the user's home, even without telemetry.
         os.environ.setdefault("FLWR_HOME", home)
         from flwr.serverapp import ServerApp
         from flwr.simulation import run_simulation
 
-        from gradveil.federated.flower.app import participation
+        from gradveil.federated.flower.app import make_client_app
         from gradveil.federated.flower.nodes import Nodes
 
         server = ServerApp()
@@ -52,7 +50,7 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
         try:
             run_simulation(
                 server,
-                participation(run.data_dir, trusted=run.plan),
+                make_client_app(run.data_dir, trusted=run.plan),
                 run.plan.participants,
                 backend_config={
                     "init_args": {
@@ -74,8 +72,8 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
-    """Environment variables are afterwards what they were: Flower changes PYTHONPATH."""
+def _restoring_environment() -> Iterator[None]:
+    """Put environment variables back after the block: Flower changes PYTHONPATH."""
     before = dict(os.environ)
     try:
         yield
@@ -86,7 +84,7 @@ def _environment() -> Iterator[None]:
 
 @contextmanager
 def _silencing(name: str) -> Iterator[None]:
-    """What a library logs is not shown; errors reach us as exceptions and replies."""
+    """Show nothing that a library logs in the block; errors reach us as exceptions and replies."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)

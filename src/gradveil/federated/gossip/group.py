@@ -1,4 +1,4 @@
-"""How a participant talks with the others when there is no server, and how it finds out who is gone.
+"""How a participant sends messages to the others when there is no server, and how it finds out who is gone.
 
 Messages are tensors by name, with the same names and shapes at every participant; each travels as one flat tensor over gloo.
 Nothing is encrypted or authenticated: a network that everybody on it is trusted with is needed.
@@ -20,14 +20,14 @@ from gradveil.errors import GradveilError
 
 # Seconds in which everybody has to come before the first round.
 START_SECONDS = 300.0
-# Seconds that bad news may take until everybody heard them.
+# Seconds that it may take until everybody has reported whom it misses.
 NEWS_SECONDS = 1.0
 
 Message = Mapping[str, Tensor]
 
 
-def store_at(host: str, port: int, *, keep: bool, listening: int | None = None) -> Store:
-    """Where participants meet: kept in this process, perhaps at a socket that listens already, or in another one."""
+def open_store(host: str, port: int, *, keep: bool, listening: int | None = None) -> Store:
+    """The store where participants meet: kept in this process (at the socket `listening`, if given) or in another one."""
     limit = timedelta(seconds=START_SECONDS)
     return TCPStore(host, port, is_master=keep, wait_for_workers=False, master_listen_fd=listening, timeout=limit)
 
@@ -44,9 +44,9 @@ class Group:
 
     @contextmanager
     def joining(self) -> Iterator[None]:
-        """Connected with all others inside the block; what ends it badly, the others are told."""
+        """Connect with all others for the block; if it fails, report why to them."""
         try:
-            self.told("here", "")
+            self.gather_texts("here", "")
             try:
                 limit = timedelta(seconds=self.patience)
                 store = PrefixStore("gloo", self.store)
@@ -54,7 +54,7 @@ class Group:
             except RuntimeError as error:
                 raise GradveilError(f"participants cannot connect with each other: {_short(error)}") from error
             yield
-        except Gone:
+        except PeerLostError:
             raise
         except BaseException as error:
             with suppress(RuntimeError):  # where the store is gone too, the first error is the one to see
@@ -64,37 +64,37 @@ class Group:
             if dist.is_initialized():
                 dist.destroy_process_group()
 
-    def told(self, what: str, text: str) -> list[str]:
-        """What everybody says about `what`, by participant; waits for all of them to come."""
-        self.store.set(f"{what}/{self.rank}", text)
+    def gather_texts(self, key: str, text: str) -> list[str]:
+        """Leave `text` under `key`, and get the texts of all participants in order; waits for all of them to come."""
+        self.store.set(f"{key}/{self.rank}", text)
         until = time.monotonic() + START_SECONDS
-        said = []
+        texts = []
         for one in range(self.size):
             try:
-                self.store.wait([f"{what}/{one}"], timedelta(seconds=max(0.1, until - time.monotonic())))
-                said.append(self.store.get(f"{what}/{one}").decode())
+                self.store.wait([f"{key}/{one}"], timedelta(seconds=max(0.1, until - time.monotonic())))
+                texts.append(self.store.get(f"{key}/{one}").decode())
             except RuntimeError as error:
                 raise GradveilError(f"participant {one} did not come within {START_SECONDS:g} s") from error
-        return said
+        return texts
 
-    def swap(self, message: Message, others: Sequence[int]) -> dict[int, dict[str, Tensor]]:
+    def exchange(self, message: Message, others: Sequence[int]) -> dict[int, dict[str, Tensor]]:
         """Send `message` to `others` and get theirs; all travel at the same time, so nobody waits in a circle."""
         flat = _pack(message)
         arriving = {one: torch.empty_like(flat) for one in others}
-        self._travel(dict.fromkeys(others, flat), arriving)
+        self._transfer(dict.fromkeys(others, flat), arriving)
         return {one: _unpack(arrived, message) for one, arrived in arriving.items()}
 
     def send(self, other: int, message: Message) -> None:
         """To one other participant, who has to `receive` it."""
-        self._travel({other: _pack(message)}, {})
+        self._transfer({other: _pack(message)}, {})
 
     def receive(self, other: int, like: Message) -> dict[str, Tensor]:
         """What one other participant sends, with the names and shapes of `like`."""
         arrived = torch.empty_like(_pack(like))
-        self._travel({}, {other: arrived})
+        self._transfer({}, {other: arrived})
         return _unpack(arrived, like)
 
-    def _travel(self, leaving: Mapping[int, Tensor], arriving: Mapping[int, Tensor]) -> None:
+    def _transfer(self, leaving: Mapping[int, Tensor], arriving: Mapping[int, Tensor]) -> None:
         began, other = time.monotonic(), self.rank
         under_way: list[tuple[int, dist.Work | None]] = []
         try:
@@ -108,29 +108,29 @@ class Group:
                 work.wait()
         except RuntimeError as error:
             silent = time.monotonic() - began >= self.patience
-            raise self._gone(other, "silent" if silent else "gone") from error
+            raise self._lost_peer_error(other, "silent" if silent else "gone") from error
 
-    def _gone(self, other: int, how: str) -> "Gone":
-        """Whom to name: `other`, unless it only waited for somebody else in its turn."""
+    def _lost_peer_error(self, other: int, how: str) -> "PeerLostError":
+        """An error that names `other`, unless that only waited for somebody else in its turn."""
         try:
             report(self.store, self.rank, f"waited {other} {how}")
             time.sleep(NEWS_SECONDS)
-            return Gone(explain(self.store, self.rank, self.patience))
+            return PeerLostError(explain(self.store, self.rank, self.patience))
         except RuntimeError:  # the store was with participant 0
-            return Gone(_gone_text(0, "gone", self.patience))
+            return PeerLostError(_lost_peer_text(0, "gone", self.patience))
 
 
-class Gone(GradveilError):
-    """A participant is gone, and everybody can know it."""
+class PeerLostError(GradveilError):
+    """A participant does not answer any more; the others find it out by themselves."""
 
 
 def report(store: Store, rank: int, fate: str) -> None:
-    """Leave word of why `rank` ends: `waited OTHER silent`, `waited OTHER gone` or `stopped REASON`."""
+    """Leave in the store why `rank` ends: `waited OTHER silent`, `waited OTHER gone` or `stopped REASON`."""
     store.set(f"fate/{rank}", fate)
 
 
 def explain(store: Store, rank: int, patience: float) -> str:
-    """Why `rank` ended: who waits for somebody gone ends too, so the first who is gone is at the end of a chain."""
+    """Why `rank` ended. Who waits for somebody gone ends too, so the first who is gone is at the end of a chain."""
     asked: list[int] = []
     gone, how = rank, "gone"
     while gone not in asked and store.check([f"fate/{gone}"]):
@@ -140,10 +140,10 @@ def explain(store: Store, rank: int, patience: float) -> str:
             return f"participant {gone} stopped: {rest}"
         other, how = rest.split()
         gone = int(other)
-    return _gone_text(gone, how, patience)
+    return _lost_peer_text(gone, how, patience)
 
 
-def _gone_text(rank: int, how: str, patience: float) -> str:
+def _lost_peer_text(rank: int, how: str, patience: float) -> str:
     what = f"did not answer within {patience:g} s" if how == "silent" else "is gone"
     return f"participant {rank} {what}; start again to go on"
 

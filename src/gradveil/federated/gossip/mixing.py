@@ -22,17 +22,17 @@ def mix(of: Mapping[int, Tensors], row: Mapping[int, Fraction], own: int) -> dic
     return sums
 
 
-def common_draws(of: Mapping[int, Tensors], row: Mapping[int, Fraction], own: int) -> dict[str, Tensor]:
+def mix_weights(of: Mapping[int, Tensors], row: Mapping[int, Fraction], own: int) -> dict[str, Tensor]:
     """The same sum as x_i + sum_j W_ij (x_j - x_i): where all agree already, rounding moves nobody."""
     sums = {name: mine.clone() for name, mine in of[own].items()}
     for one, weight in row.items():
         if one != own:
-            approach(sums, of[own], of[one], float(weight))
+            add_difference(sums, of[own], of[one], float(weight))
     return sums
 
 
-def approach(sums: Tensors, own: Tensors, theirs: Tensors, weight: float) -> None:
-    """Add `weight` times the way from `own` to `theirs` to `sums`, in place; whole numbers stay."""
+def add_difference(sums: Tensors, own: Tensors, theirs: Tensors, weight: float) -> None:
+    """Add `weight` times (`theirs` - `own`) to `sums`, in place; whole numbers stay."""
     for name, total in sums.items():
         if total.is_floating_point():
             total.add_(theirs[name] - own[name], alpha=weight)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from gradveil.errors import GradveilError
+from gradveil.io.files import read_text
 from gradveil.naming import unknown
 from gradveil.randomness import generator
 
@@ -32,18 +33,14 @@ class Topology:
     edges: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
-        if not 2 <= self.participants <= MOST_PARTICIPANTS:
-            raise GradveilError(
-                f"without a server 2 to {MOST_PARTICIPANTS} participants would do, got {self.participants}"
-            )
+        _check_count(self.participants)
         if list(self.edges) != sorted(set(self.edges)) or not all(
             0 <= one < other < self.participants for one, other in self.edges
         ):
             raise GradveilError(f"topology {self.name}: its edges are not ordered pairs of participants, each once")
-        if alone := _alone(self.participants, self.edges):
+        if alone := _unreachable(self.participants, self.edges):
             raise GradveilError(
-                f"topology {self.name} is not connected: nothing leads from participant 0 to {min(alone)}; "
-                "more edges would do"
+                f"topology {self.name} is not connected: nothing leads from participant 0 to {min(alone)}; add edges"
             )
 
     @cached_property
@@ -51,16 +48,16 @@ class Topology:
         return _adjacent(self.participants, self.edges)
 
     def neighbours(self, one: int) -> tuple[int, ...]:
-        """Those who get the messages of `one` and send it theirs, in order."""
+        """The neighbours of `one`, in order: they get its messages and send it theirs."""
         return tuple(self._adjacent[one])
 
     def weights(self, one: int, present: Collection[int] | None = None) -> dict[int, Fraction]:
-        """How much `one` takes of whom, itself included, in order: its row of the Metropolis-Hastings matrix.
+        """The weights that `one` gives to its neighbours and itself: its row of the Metropolis-Hastings matrix, in order.
 
-        W_ij = 1 / (1 + max(d_i, d_j)) for neighbours with d_i and d_j neighbours, W_ii what is missing to 1 (Xiao and Boyd,
-        2004). What belongs to neighbours who are not `present` stays with `one`, and who is not present keeps all it has. So
-        the matrix is symmetric and doubly stochastic, and mixing never changes the mean of what is mixed. How many images
-        somebody has is left out: it would make the matrix lopsided.
+        W_ij = 1 / (1 + max(d_i, d_j)) for neighbours i and j with d_i and d_j neighbours each. W_ii is what is missing to 1 (Xiao
+        and Boyd, 2004). The weight of neighbours who are not `present` goes to `one`. Who is not present keeps all it has. So the
+        matrix is symmetric and doubly stochastic, and mixing never changes the mean of what is mixed. How many images somebody
+        has does not count: the matrix would not be symmetric.
         """
         there = range(self.participants) if present is None else present
         others = [other for other in self.neighbours(one) if other in there] if one in there else []
@@ -70,7 +67,7 @@ class Topology:
 
     @property
     def text(self) -> str:
-        """Name and edges in one line, so that two runs can be told apart."""
+        """Name and edges in one line, to tell two runs apart."""
         return f"{self.name}: {' '.join(f'{one}-{other}' for one, other in self.edges)}"
 
     def _degree(self, one: int) -> int:
@@ -78,25 +75,32 @@ class Topology:
 
 
 def parse_topology(text: str, participants: int, *, seed: int = 0) -> Topology:
-    """`ring`, `complete`, `random:0.4` (every edge with that probability, drawn again until connected), or a file of edges."""
-    if not 2 <= participants <= MOST_PARTICIPANTS:
-        raise GradveilError(f"without a server 2 to {MOST_PARTICIPANTS} participants would do, got {participants}")
+    """The topology from its name: `ring`, `complete`, `random:0.4`, or a file of edges.
+
+    `random:0.4` has every edge with probability 0.4, and is drawn again until it is connected.
+    """
+    _check_count(participants)
     kind, colon, value = text.partition(":")
     if text == RING:
-        return _topology(text, participants, ((one, (one + 1) % participants) for one in range(participants)))
+        return _make_topology(text, participants, ((one, (one + 1) % participants) for one in range(participants)))
     if text == COMPLETE:
-        return _topology(text, participants, combinations(range(participants), 2))
+        return _make_topology(text, participants, combinations(range(participants), 2))
     if kind == RANDOM:
-        return _random(text, participants, value if colon else "", seed)
+        return _random_topology(text, participants, value if colon else "", seed)
     path = Path(text)
     if path.is_file():
-        return _topology(path.name, participants, _edges_in(path, participants))
+        return _make_topology(path.name, participants, _read_edges(path, participants))
     if path.suffix or len(path.parts) > 1:
-        raise GradveilError(f"{text}: no such file of edges; {RING}, {COMPLETE} or random:0.4 would do without one")
+        raise GradveilError(f"{text}: no such file of edges; without one use {RING}, {COMPLETE} or random:0.4")
     raise unknown(text, (RING, COMPLETE, RANDOM), "topology", more=_EXAMPLES)
 
 
-def _topology(name: str, participants: int, edges: Iterable[tuple[int, int]]) -> Topology:
+def _check_count(participants: int) -> None:
+    if not 2 <= participants <= MOST_PARTICIPANTS:
+        raise GradveilError(f"without a server: expected 2 to {MOST_PARTICIPANTS} participants, got {participants}")
+
+
+def _make_topology(name: str, participants: int, edges: Iterable[tuple[int, int]]) -> Topology:
     return Topology(name, participants, tuple(sorted({(min(edge), max(edge)) for edge in edges})))
 
 
@@ -108,8 +112,8 @@ def _adjacent(participants: int, edges: Iterable[tuple[int, int]]) -> list[list[
     return [sorted(others) for others in found]
 
 
-def _alone(participants: int, edges: Iterable[tuple[int, int]]) -> set[int]:
-    """Those to whom no way leads from participant 0."""
+def _unreachable(participants: int, edges: Iterable[tuple[int, int]]) -> set[int]:
+    """The participants that cannot be reached from participant 0."""
     adjacent = _adjacent(participants, edges)
     reached, waiting = {0}, [0]
     while waiting:
@@ -119,46 +123,44 @@ def _alone(participants: int, edges: Iterable[tuple[int, int]]) -> set[int]:
     return set(range(participants)) - reached
 
 
-def _random(text: str, participants: int, value: str, seed: int) -> Topology:
+def _random_topology(text: str, participants: int, value: str, seed: int) -> Topology:
     """A graph of Erdos and Renyi, the first connected one of the seed."""
     try:
         probability = float(value)
     except ValueError:
         probability = 0.0
     if not 0 < probability <= 1:
-        raise GradveilError(f"topology {text!r}: a probability above 0 and up to 1 would do, such as random:0.4")
+        raise GradveilError(f"topology: expected a probability above 0 and up to 1 such as random:0.4, got {text!r}")
     pairs = list(combinations(range(participants), 2))
     for attempt in range(RANDOM_TRIES):
         drawn = torch.rand(len(pairs), generator=generator(seed, "topology", attempt), dtype=torch.float64)
         chosen = [pairs[index] for index in (drawn < probability).nonzero().flatten().tolist()]
-        if not _alone(participants, chosen):
-            return _topology(text, participants, chosen)
+        if not _unreachable(participants, chosen):
+            return _make_topology(text, participants, chosen)
     # Twice where graphs begin to be connected.
     enough = min(1.0, 2 * math.log(participants) / participants)
     raise GradveilError(
         f"topology {text!r}: no connected graph of {participants} participants in {RANDOM_TRIES} draws; "
-        f"random:{enough:.2g} would do"
+        f"use random:{enough:.2g}"
     )
 
 
-def _edges_in(path: Path, participants: int) -> list[tuple[int, int]]:
+def _read_edges(path: Path, participants: int) -> list[tuple[int, int]]:
     """The edges of a file that may come from anyone: two participants a line, `#` begins a comment."""
-    size = path.stat().st_size
-    if size > LARGEST_FILE:
-        raise GradveilError(f"{path}: {size / 2**20:.1f} MiB, a file of edges has at most {LARGEST_FILE // 2**20}")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise GradveilError(f"{path}: not a readable file of edges ({error})") from error
+        text = read_text(path, largest=LARGEST_FILE)
+    except GradveilError as error:
+        most = LARGEST_FILE // 2**20
+        raise GradveilError(f"{path}: not a readable file of edges of at most {most} MiB ({error})") from error
     edges = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.splitlines(), 1):
         written = line.partition("#")[0].strip()
         if not written:
             continue
         match = re.fullmatch(r"([0-9]{1,6})\s+([0-9]{1,6})", written)
         if match is None or max(int(match[1]), int(match[2])) >= participants or int(match[1]) == int(match[2]):
             raise GradveilError(
-                f"{path}, line {number}: two different participants from 0 to {participants - 1} would do, "
+                f"{path}, line {number}: expected two different participants from 0 to {participants - 1}, "
                 f"got {written[:40]!r}"
             )
         edges.append((int(match[1]), int(match[2])))
