@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from typer.testing import CliRunner
 
-from gradveil.audit import AuditPlan, Study, accuracy_losses, findings_of, overall, read_run, run_audit, verdicts_on
+from gradveil.audit import AuditPlan, Study, accuracy_losses, findings_of, overall, read_run, verdicts_on
 from gradveil.audit import matrix as matrix_module
 from gradveil.audit.claim import Claim, claim, read_claim
-from gradveil.audit.matrix import spread_indices, staged
+from gradveil.audit.matrix import run_audit, spread_indices, staged
 from gradveil.audit.perception import lpips_metric, perceptual_distances
 from gradveil.audit.plan import Cell, parse_defenses
 from gradveil.audit.tables import PERCEPTION

@@ -121,7 +121,7 @@ def test_the_bound_where_nothing_was_seen_has_a_closed_form() -> None:
     assert upper_bound(32, 32) == 1
     assert exact_interval(0, 7)[0] == 0
     for bad in ((1, 0), (-1, 3), (4, 3)):
-        with pytest.raises(GradveilError, match="is no share"):
+        with pytest.raises(GradveilError, match="no more successes than images"):
             upper_bound(*bad)
     with pytest.raises(GradveilError, match="between 0 and 1"):
         upper_bound(1, 2, confidence=95)

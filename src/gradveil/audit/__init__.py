@@ -1,6 +1,6 @@
 """What attack records allow to be said of a defense: figures with intervals, verdicts, and which images are vulnerable.
 
-`run_audit` attacks and gives a `Study`; `read_study(folder)` gives that of an earlier run. Inside it goes
+`matrix.run_audit` attacks and gives a `Study`; `read_study(folder)` gives that of an earlier run. Inside it goes
 `findings_of(records, eps)` -> `verdicts_on(findings, controls)` -> `overall(verdicts)`; beside them `accuracy_losses`,
 `statement` and `vulnerability_of`. Those are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
 """
@@ -11,7 +11,6 @@ from gradveil.audit.correlations import Agreement, Correlation
 from gradveil.audit.findings import AttackFindings, Findings, ImageFigures, Spreads, findings_of
 from gradveil.audit.folder import RunFolder, read_run
 from gradveil.audit.identification import Identification
-from gradveil.audit.matrix import run_audit
 from gradveil.audit.notes import RunNotes
 from gradveil.audit.plan import AuditPlan
 from gradveil.audit.properties import Properties, image_properties
@@ -57,7 +56,6 @@ __all__ = [
     "overall",
     "read_run",
     "read_study",
-    "run_audit",
     "spread_of",
     "statement",
     "verdicts_on",

@@ -1,4 +1,4 @@
-"""One self-contained HTML page from a run folder."""
+"""One self-contained HTML page from a study."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ from markupsafe import Markup
 from gradveil.audit.folder import StoredRecord
 from gradveil.audit.plan import AuditPlan
 from gradveil.audit.spread import Spread
-from gradveil.audit.study import Study, read_study
+from gradveil.audit.study import Study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import UNDEFENDED, defense_title
 from gradveil.report.figures import leakage_plot, tradeoff_plot
@@ -26,13 +26,8 @@ from gradveil.version import __version__
 NOTHING = "\N{EN DASH}"
 
 
-def write_report(folder: Path) -> Path:
-    """Render `folder` into `folder/report.html`, and its records without pictures into `folder/records.jsonl`."""
-    return write_page(read_study(folder))
-
-
 def write_page(study: Study) -> Path:
-    """Write the page of a study beside its records; what cannot be read is named on it."""
+    """Write `report.html` into the folder of a study, and `records.jsonl`, its records without pictures."""
     run = study.run
     order = {(*one.setting, one.defense): place for place, one in enumerate(study.findings)}
     wall = tiles(run.stored)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from gradveil.audit.folder import StoredRecord
-from gradveil.errors import GradveilError
-from gradveil.io.pictures import from_png
+from gradveil.io.pictures import readable_pixels
 from gradveil.leakage.records import ESTIMATE, Record
 from gradveil.report.groups import answer
 
@@ -82,8 +81,5 @@ def _pictures(record: Record) -> tuple[Picture, ...]:
 
 def check_picture(text: str) -> tuple[str | None, int, int]:
     """A base64 PNG and its size, or None where it is something else: records come from anyone."""
-    try:
-        image = from_png(text)
-    except GradveilError:
-        return None, 0, 0
-    return text, image.width, image.height
+    pixels = readable_pixels(text)
+    return (None, 0, 0) if pixels is None else (text, pixels.shape[1], pixels.shape[0])
