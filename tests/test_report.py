@@ -37,8 +37,8 @@ from gradveil.report import (
 )
 from gradveil.report.figures import tradeoff_points
 from gradveil.report.grid import GAP, LABEL, TILE
-from gradveil.report.traces import traces
-from gradveil.report.wall import MOST_TILES, tiles
+from gradveil.report.traces import trace_plots
+from gradveil.report.wall import MOST_TILES, wall_tiles
 from gradveil.types import Dataset
 
 BARE = Scenario("fashion-mnist-tenth", "convnet-4", "untrained", "none", "adam+cosine", 3, 0)
@@ -430,12 +430,12 @@ def test_accuracy_has_an_interval_whatever_the_trainings(audit: Path) -> None:
 def test_curves_are_means_over_the_images_of_a_cell(fashion: Dataset) -> None:
     records = [made_record(BARE, fashion.test, index, share) for index, share in enumerate((0.2, 0.6))]
     broken = replace(records[0], index=7, similarity={"iterations": (3.0, 2.0), "all": (1.0,)})
-    (trace,) = traces([*records, broken])
+    (trace,) = trace_plots([*records, broken])
     assert trace.n == 2
     ends = [record.similarity["all"][-1] for record in records]
     assert trace.end("all") == pytest.approx(sum(ends) / 2)
     assert list(trace.layers) == list(records[0].layers)
-    assert traces([broken]) == []
+    assert trace_plots([broken]) == []
 
 
 def test_a_wall_too_large_shows_the_worst_of_every_cell(fashion: Dataset, audit: Path) -> None:
@@ -445,7 +445,7 @@ def test_a_wall_too_large_shows_the_worst_of_every_cell(fashion: Dataset, audit:
         for copy in range(30)
         for one in few
     ]
-    shown = tiles(many)
+    shown = wall_tiles(many)
     assert len(shown) == MOST_TILES < len(many)
     assert [tile.gain for tile in shown] == sorted((tile.gain for tile in shown), reverse=True)
     assert {tile.record.scenario for tile in shown} == {one.record.scenario for one in few}
@@ -471,7 +471,7 @@ def test_pictures_show_what_their_gain_is_of(fashion: Dataset, tmp_path: Path) -
         assert tile.convert("RGB").tobytes() == shown.tobytes(), (at, name)
     last = {
         tile.record.scenario: tile.pictures[-1].png
-        for tile in tiles([StoredRecord("a", False, record) for record in records])
+        for tile in wall_tiles([StoredRecord("a", False, record) for record in records])
     }
     assert last == {
         one.scenario: one.pictures["estimate" if one.scenario == knowing else "reconstruction"] for one in records

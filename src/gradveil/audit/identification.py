@@ -93,7 +93,7 @@ def identification(
     return replace(found_out, text=_words(found_out))
 
 
-def strongest(found: Sequence[Identification]) -> Identification | None:
+def worst_identification(found: Sequence[Identification]) -> Identification | None:
     """The worst of several attacks; its p-value pays for the choice (Bonferroni)."""
     if not found:
         return None
