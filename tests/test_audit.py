@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from gradveil.audit import AuditSettings, Study, accuracy_losses, findings_of, overall, read_run, run_audit, verdicts_on
+from gradveil.audit import AuditSettings, Study, accuracy_losses, findings_of, overall_verdicts, read_run, verdicts_on
 from gradveil.audit import matrix as matrix_module
 from gradveil.audit.claim import Claim, claim, read_claim
-from gradveil.audit.matrix import spread_indices
+from gradveil.audit.matrix import run_audit, spread_indices
 from gradveil.audit.perception import lpips_metric, perceptual_distances
 from gradveil.audit.plan import split_defenses
 from gradveil.audit.tables import PERCEPTION
@@ -206,7 +206,7 @@ def test_where_the_first_layer_gives_images_away_everything_leaks(audited: Study
     assert verdicts["untrained", "none"].level == "leaks"
     # A policy only changes which image is read off exactly.
     assert verdicts["untrained", "random"].level == "leaks"
-    assert {one.defense: one.level for one in overall(list(verdicts.values()))}["none"] == "leaks"
+    assert {one.defense: one.level for one in overall_verdicts(list(verdicts.values()))}["none"] == "leaks"
 
 
 def test_accuracy_is_measured_per_defense_and_seed(audited: Study) -> None:

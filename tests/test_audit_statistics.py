@@ -18,7 +18,7 @@ from gradveil.audit import (
     accuracy_losses,
     findings_of,
     image_properties,
-    overall,
+    overall_verdicts,
     spread_of,
     statement,
     verdicts_on,
@@ -121,7 +121,7 @@ def test_the_bound_where_nothing_was_seen_has_a_closed_form() -> None:
     assert upper_bound(32, 32) == 1
     assert exact_interval(0, 7)[0] == 0
     for bad in ((1, 0), (-1, 3), (4, 3)):
-        with pytest.raises(GradveilError, match="is no share"):
+        with pytest.raises(GradveilError, match="no more successes than images"):
             upper_bound(*bad)
     with pytest.raises(GradveilError, match="between 0 and 1"):
         upper_bound(1, 2, confidence=95)
@@ -435,7 +435,7 @@ def test_everything_becomes_json() -> None:
     judged_here = verdicts_on(found)
     told = [Accuracy("none", 0, 0.7, 10), Accuracy("3-1-7", 0, 0.6, 10)]
     ranked = vulnerability_of(found, image_properties(records))
-    for one in [*found, *judged_here, *overall(judged_here), *accuracy_losses(told), *ranked]:
+    for one in [*found, *judged_here, *overall_verdicts(judged_here), *accuracy_losses(told), *ranked]:
         assert json.loads(json.dumps(asdict(one), allow_nan=False))
 
 
@@ -581,7 +581,7 @@ def test_overall_is_the_worst_stage_where_the_attack_works() -> None:
         return [*attacked(scenarios[0], around(bare)), *attacked(scenarios[1], around(defended))]
 
     def level(*stages: list[Record]) -> tuple[Level, str]:
-        found = overall(verdicts_on(findings_of([one for records in stages for one in records], EPS)))
+        found = overall_verdicts(verdicts_on(findings_of([one for records in stages for one in records], EPS)))
         (one,) = [one for one in found if one.defense == "3-1-7"]
         return one.level, one.stage
 
@@ -591,7 +591,7 @@ def test_overall_is_the_worst_stage_where_the_attack_works() -> None:
     assert level(good, open_, failing) == (CANNOT_TELL, unclear)
     assert level(good, failing) == (PROTECTS, fine)
     assert level(failing) == (FAILED, late)
-    said = overall(verdicts_on(findings_of([*good, *failing], EPS)))[1]
+    said = overall_verdicts(verdicts_on(findings_of([*good, *failing], EPS)))[1]
     assert (said.stages, said.silent) == ((fine,), (late,))
     assert "it was not tested: trained" in said.text
 

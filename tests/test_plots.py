@@ -12,8 +12,8 @@ from PIL import Image
 
 from gradveil.errors import GradveilError
 from gradveil.plots import ScatterPoint, plot_curves, plot_operations, plot_race, plot_scatter
-from gradveil.plots.board import frame, short, spread
 from gradveil.plots.labels import place_labels
+from gradveil.plots.layout import axis_limits, shorten, spread_apart
 from gradveil.plots.leakage import LeakageRow, plot_leakage
 from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 from gradveil.scores import Estimate
@@ -113,7 +113,7 @@ PLOTS: dict[str, tuple[Draw, list[str]]] = {
     "leakage of one": (leakage(LeakageRow("untrained", "none", "leaks", (2.0,), 2.0, None, None)), ["no defense", "n = 1 image"]),
     "leakage": (
         leakage(*(leaking(name, i, stage) for stage in ("untrained", "trained") for i, name in enumerate(["none", LONG]))),
-        ["no defense", short(LONG, 34), "trained", "n = 3 images", "further right leaks more"],
+        ["no defense", shorten(LONG, 34), "trained", "n = 3 images", "further right leaks more"],
     ),
     "leakage of all": (leakage(leaking("none", 60.0), leaking("3-1-7", -4.0, tone="protects")), ["3-1-7", "50"]),
     "leakage on a telephone": (leakage(leaking("none", 4.0), leaking("<b>$x$", 0.1, tone="unclear"), width=3.7), ["<b>$x$"]),
@@ -228,11 +228,11 @@ def test_area_follows_the_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 2, 7, 15])
 def test_spread_labels_keep_their_order_and_distance(count: int) -> None:
     wanted = sorted(np.random.default_rng(count).normal(0.5, 0.1, count).tolist())
-    places = spread(wanted, 0.05, 0.0, 1.0)
+    places = spread_apart(wanted, 0.05, 0.0, 1.0)
     assert min(np.diff(places), default=1) >= 0.05 - 1e-9
     assert places[0] >= 0
     assert places[-1] <= 1
-    assert spread([0.1, 0.5, 0.9], 0.05, 0.0, 1.0) == pytest.approx([0.1, 0.5, 0.9])
+    assert spread_apart([0.1, 0.5, 0.9], 0.05, 0.0, 1.0) == pytest.approx([0.1, 0.5, 0.9])
 
 
 def test_placed_labels_do_not_overlap() -> None:
@@ -248,15 +248,15 @@ def test_placed_labels_do_not_overlap() -> None:
 
 
 def test_frame_leaves_out_only_what_is_far_off() -> None:
-    low, high = frame(np.array([0.4, 0.5]), np.array([0.3, 0.45, 0.5, -1e5]))
+    low, high = axis_limits(np.array([0.4, 0.5]), np.array([0.3, 0.45, 0.5, -1e5]))
     assert 0.2 < low < 0.3
     assert 0.5 < high < 0.6
-    low, high = frame(np.array([0.4]), np.empty(0))
+    low, high = axis_limits(np.array([0.4]), np.empty(0))
     assert low < 0.4 < high
 
 
 def test_long_names_keep_their_ends() -> None:
-    assert short(LONG) == LONG
-    assert len(short(LONG * 3)) == 52
-    assert short(LONG * 3).startswith("translate_x:9")
-    assert short(LONG * 3).endswith("43-18-18")
+    assert shorten(LONG) == LONG
+    assert len(shorten(LONG * 3)) == 52
+    assert shorten(LONG * 3).startswith("translate_x:9")
+    assert shorten(LONG * 3).endswith("43-18-18")

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradveil.search.race import front, interval, survivors, tied_with
+from gradveil.search.race import front, survivors, tied_with
+from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
 
@@ -66,10 +67,10 @@ def test_equal_values_stay_together() -> None:
 
 def test_interval_is_students() -> None:
     values = [0.1, 0.4, 0.35, 0.8]
-    found = interval(values, 0.95)
+    found = mean_interval(values, 0.95)
     expected = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
     assert found == pytest.approx(expected)
-    assert interval([0.3], 0.95) is None
+    assert mean_interval([0.3], 0.95) is None
 
 
 def test_alike_is_a_paired_test() -> None:

@@ -33,12 +33,12 @@ from gradveil.report import (
     write_figures,
     write_grid,
     write_markdown,
-    write_report,
+    write_page,
 )
 from gradveil.report.figures import tradeoff_points
 from gradveil.report.grid import GAP, LABEL, TILE
-from gradveil.report.traces import traces
-from gradveil.report.wall import MOST_TILES, tiles
+from gradveil.report.traces import trace_plots
+from gradveil.report.wall import MOST_TILES, wall_tiles
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
@@ -89,7 +89,7 @@ class Tags(HTMLParser):
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(run: Path) -> None:
-    html = write_report(run).read_text()
+    html = write_page(read_study(run)).read_text()
     assert "A &lt;title&gt; &amp; more" in html
     # Undefended: private and rebuilt; defended also what was shared.
     assert html.count("data:image/png;base64,") == 3 * 2 + 3 * 3
@@ -108,7 +108,7 @@ def test_the_page_is_one_file_that_asks_for_nothing(run: Path) -> None:
 
 
 def test_raw_records_are_lines_that_name_their_files(run: Path) -> None:
-    write_report(run)
+    write_page(read_study(run))
     lines = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
     assert len(lines) == 6
     for line in lines:
@@ -119,7 +119,7 @@ def test_raw_records_are_lines_that_name_their_files(run: Path) -> None:
 
 def test_the_page_says_what_the_statistics_say(audit: Path) -> None:
     study = read_study(audit)
-    page = Tags(write_report(audit).read_text())
+    page = Tags(write_page(read_study(audit)).read_text())
     text = " ".join(page.text.split())
     assert [one.defense for one in study.findings][:4] == ["none", "random", "3-1-7+43-18-18", "gaussian:0.01"]
     for summaries in study.summaries.values():
@@ -173,7 +173,7 @@ def test_accuracies_are_those_of_the_network_in_the_plan(two_networks: Path) -> 
 
 
 def test_every_address_on_the_page_is_there_once(two_networks: Path) -> None:
-    page = Tags(write_report(two_networks).read_text())
+    page = Tags(write_page(read_study(two_networks)).read_text())
     names = [one["id"] for _, one in page.tags if one.get("id")]
     assert len(names) == len(set(names))
     inside = {one["href"] for _, one in page.tags if (one.get("href") or "").startswith("#")}
@@ -186,7 +186,7 @@ def test_same_folder_same_bytes(audit: Path, own: Path) -> None:
         write_markdown(study, folder)
         write_csv(study, folder)
         write_figures(study, folder)
-        write_report(folder)
+        write_page(read_study(folder))
     names = ["report.html", "report.md", "findings.csv", "images.csv", "records.jsonl"]
     names += [str(path.relative_to(audit)) for path in (audit / "figures").iterdir()]
     assert len(names) == 9
@@ -196,13 +196,13 @@ def test_same_folder_same_bytes(audit: Path, own: Path) -> None:
 
 def test_folders_without_records_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match="no such run folder"):
-        write_report(tmp_path / "none")
+        write_page(read_study(tmp_path / "none"))
     with pytest.raises(GradveilError, match="no readable attack records"):
-        write_report(tmp_path)
+        write_page(read_study(tmp_path))
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "a.json").write_text("{}")
     with pytest.raises(GradveilError, match=r"\(records/a.json: not an attack record"):
-        write_report(tmp_path)
+        write_page(read_study(tmp_path))
 
 
 BROKEN = {
@@ -218,7 +218,7 @@ BROKEN = {
 )
 def test_foreign_files_are_named_on_the_page(own: Path, name: str, content: str) -> None:
     (own / name).write_text(content)
-    html = write_report(own).read_text()
+    html = write_page(read_study(own)).read_text()
     assert "Files that could not be read" in html
     assert f"{name}: unreadable" in html
     assert str(own) not in html
@@ -235,7 +235,7 @@ def test_broken_records_are_named_and_left_out(own: Path) -> None:
     run = read_run(own)
     assert len(run.records) == len(paths) - 1
     assert len(run.problems) == 5
-    html = write_report(own).read_text()
+    html = write_page(read_study(own)).read_text()
     for name in (paths[0].name, "foreign.json", "binary.json", "huge.json", "folder.json"):
         assert f"records/{name}" in html
     # The plan knows which cell that record belongs to.
@@ -245,7 +245,7 @@ def test_broken_records_are_named_and_left_out(own: Path) -> None:
 def test_what_is_not_there_is_said(own: Path) -> None:
     for name in ("audit.json", "accuracies.json", "properties.json", "run.json"):
         (own / name).unlink()
-    html = write_report(own).read_text()
+    html = write_page(read_study(own)).read_text()
     for name in ("audit.json", "accuracies.json", "properties.json", "run.json"):
         assert f"{name} is not there" in html
     assert "No plot of privacy against accuracy" in html
@@ -258,7 +258,7 @@ def test_cells_without_their_records_are_reported(own: Path) -> None:
         if record.scenario.attacker == "adaptive" and record.scenario.stage != Stage():
             path.unlink()
     (own / "accuracies.json").write_text('[{"defense": "none", "seed": 0, "accuracy": 0.8, "test_images": 100}]')
-    html = Tags(write_report(own).read_text()).text
+    html = Tags(write_page(read_study(own)).read_text()).text
     assert html.count(": 0 of 9 images") == 3
     assert "fast, adaptive attacker, gaussian:0.01, trained for 12 epochs: 0 of 9 images" in html
     assert "accuracy with no defense: 1 of 2 trainings" in html
@@ -286,7 +286,7 @@ def test_of_a_plan_that_was_given_up_only_what_was_begun_is_missing(own: Path) -
     assert missing_parts(read_run(own)) == [
         f"accuracy with {name}: 2 of 9 trainings" for name in ("no defense", "random")
     ]
-    text = " ".join(Tags(write_report(own).read_text()).text.split())
+    text = " ".join(Tags(write_page(read_study(own)).read_text()).text.split())
     assert "earlier plan defenses: none, random, prune:0.9; stages: 5; trainings: 9" in text
     record = next((own / "records").iterdir())
     of = Record.from_json(record.read_text()).scenario
@@ -331,13 +331,16 @@ def hostile(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_nothing_in_a_folder_becomes_more_than_text(hostile: Path) -> None:
-    for path in (write_report(hostile), write_comparison(*[read_study(hostile)] * 2, hostile / "comparison.html")):
+    for path in (
+        write_page(read_study(hostile)),
+        write_comparison(*[read_study(hostile)] * 2, hostile / "comparison.html"),
+    ):
         page = Tags(path.read_text())
         assert [tag for tag, _ in page.tags].count("script") == 1
         for _, attributes in page.tags:
             assert not [name for name in attributes if name.startswith("on")]
         assert HOSTILE in page.text
-    page = Tags(write_report(hostile).read_text())
+    page = Tags(write_page(read_study(hostile)).read_text())
     assert page.text.count("not a picture") == 18
     assert sum(tag == "img" for tag, _ in page.tags) == 18
     markdown = write_markdown(read_study(hostile), hostile).read_text()
@@ -428,12 +431,12 @@ def test_accuracy_has_an_interval_whatever_the_trainings(audit: Path) -> None:
 def test_curves_are_means_over_the_images_of_a_cell(fashion: Dataset) -> None:
     records = [made_record(BARE, fashion.test, index, share) for index, share in enumerate((0.2, 0.6))]
     broken = replace(records[0], index=7, similarity={"iterations": (3.0, 2.0), "all": (1.0,)})
-    (trace,) = traces([*records, broken])
+    (trace,) = trace_plots([*records, broken])
     assert trace.n == 2
     ends = [record.similarity["all"][-1] for record in records]
     assert trace.end("all") == pytest.approx(sum(ends) / 2)
     assert list(trace.layers) == list(records[0].layers)
-    assert traces([broken]) == []
+    assert trace_plots([broken]) == []
 
 
 def test_a_wall_too_large_shows_the_worst_of_every_cell(fashion: Dataset, audit: Path) -> None:
@@ -443,7 +446,7 @@ def test_a_wall_too_large_shows_the_worst_of_every_cell(fashion: Dataset, audit:
         for copy in range(30)
         for one in few
     ]
-    shown = tiles(many)
+    shown = wall_tiles(many)
     assert len(shown) == MOST_TILES < len(many)
     assert [tile.gain for tile in shown] == sorted((tile.gain for tile in shown), reverse=True)
     assert {tile.record.scenario for tile in shown} == {one.record.scenario for one in few}
@@ -469,7 +472,7 @@ def test_pictures_show_what_their_gain_is_of(fashion: Dataset, tmp_path: Path) -
         assert tile.convert("RGB").tobytes() == shown.tobytes(), (at, name)
     last = {
         tile.record.scenario: tile.pictures[-1].png
-        for tile in tiles([StoredRecord("a", False, record) for record in records])
+        for tile in wall_tiles([StoredRecord("a", False, record) for record in records])
     }
     assert last == {
         one.scenario: one.pictures["estimate" if one.scenario == knowing else "reconstruction"] for one in records
@@ -525,13 +528,13 @@ class Tab:
 @pytest.fixture(scope="module")
 def large(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of an audit with 504 reconstructions."""
-    return write_report(write_audit(tmp_path_factory.mktemp("large"), fashion.test, PLAN))
+    return write_page(read_study(write_audit(tmp_path_factory.mktemp("large"), fashion.test, PLAN)))
 
 
 @pytest.mark.parametrize("width", [390, 1440])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_in_a_browser(run: Path, large: Path, browser: object, width: int, scheme: str) -> None:
-    for path, title in ((write_report(run), "A <title> & more"), (large, "Audit of convnet-16")):
+    for path, title in ((write_page(read_study(run)), "A <title> & more"), (large, "Audit of convnet-16")):
         with Tab(browser, path, width, scheme) as tab:
             page = tab.page
             page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
@@ -668,7 +671,7 @@ def test_without_scripts_everything_is_there(large: Path, browser: object) -> No
 
 
 def test_hostile_folders_run_nothing_and_stay_in_their_frame(hostile: Path, browser: object) -> None:
-    pages = [write_report(hostile), write_comparison(*[read_study(hostile)] * 2, hostile / "comparison.html")]
+    pages = [write_page(read_study(hostile)), write_comparison(*[read_study(hostile)] * 2, hostile / "comparison.html")]
     for path in pages:
         for width in (390, 1440):
             with Tab(browser, path, width) as tab:

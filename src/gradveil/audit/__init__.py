@@ -1,7 +1,7 @@
 """What attack records allow to be said of a defense: figures with intervals, verdicts, and which images are vulnerable.
 
-`run_audit` attacks and gives a `Study`; `read_study(folder)` gives that of an earlier run. Inside it goes
-`findings_of(records, eps)` -> `verdicts_on(findings, controls)` -> `overall(verdicts)`; beside them `accuracy_losses`,
+`matrix.run_audit` attacks and gives a `Study`; `read_study(folder)` gives that of an earlier run. Inside it goes
+`findings_of(records, eps)` -> `verdicts_on(findings, controls)` -> `overall_verdicts(verdicts)`; beside them `accuracy_losses`,
 `statement` and `vulnerability_of`. Those are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
 """
 
@@ -11,7 +11,6 @@ from gradveil.audit.correlations import Agreement, Correlation
 from gradveil.audit.findings import AttackFindings, Findings, ImageFigures, Spreads, findings_of
 from gradveil.audit.folder import RunFolder, read_run
 from gradveil.audit.identification import Identification
-from gradveil.audit.matrix import run_audit
 from gradveil.audit.notes import RunNotes
 from gradveil.audit.plan import AuditPlan, AuditSettings
 from gradveil.audit.properties import Properties, image_properties
@@ -19,7 +18,7 @@ from gradveil.audit.proportions import Proportion
 from gradveil.audit.spread import Spread, spread_of
 from gradveil.audit.study import DefenseSummary, Judgment, Study, read_study
 from gradveil.audit.success import Success, statement
-from gradveil.audit.summary import Overall, overall
+from gradveil.audit.summary import OverallVerdict, overall_verdicts
 from gradveil.audit.verdicts import Level, Tone, Verdict, verdicts_on
 from gradveil.audit.vulnerability import Vulnerability, VulnerableImage, vulnerability_of
 
@@ -38,7 +37,7 @@ __all__ = [
     "ImageFigures",
     "Judgment",
     "Level",
-    "Overall",
+    "OverallVerdict",
     "Properties",
     "Proportion",
     "RunFolder",
@@ -55,10 +54,9 @@ __all__ = [
     "accuracy_losses",
     "findings_of",
     "image_properties",
-    "overall",
+    "overall_verdicts",
     "read_run",
     "read_study",
-    "run_audit",
     "spread_of",
     "statement",
     "verdicts_on",

@@ -1,16 +1,18 @@
 """What a defense costs: gamma, the accuracy it takes away."""
 
-import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy import stats
 
 from gradveil.audit.proportions import exact_interval, newcombe
-from gradveil.audit.spread import spread_of, t_factor
+from gradveil.audit.spread import spread_of
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.statistics import CONFIDENCE
 
 # `seeds`: paired by training seed; `other seeds`: several on either side without pairs; `test set`: one training each.
 Source = Literal["seeds", "other seeds", "test set"]
@@ -118,13 +120,13 @@ def _loss(
 
 def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """The interval for the difference of two means with spreads of their own."""
-    parts = [np.var(values, ddof=1) / len(values) for values in (first, second)]
-    difference, total = float(np.mean(first) - np.mean(second)), float(sum(parts))
-    if total == 0:
-        return difference, difference
-    weights = [part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True)]
-    half = t_factor(total**2 / float(sum(weights))) * math.sqrt(total)
-    return difference - half, difference + half
+    if len(set(first)) == len(set(second)) == 1:
+        return first[0] - second[0], first[0] - second[0]
+    with warnings.catch_warnings():
+        # Where one of the two has no spread scipy warns; the interval of the other is right all the same.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = stats.ttest_ind(first, second, equal_var=False).confidence_interval(CONFIDENCE)
+    return float(found.low), float(found.high)
 
 
 def _by_seed(accuracies: Sequence[Accuracy], defense: str) -> dict[int, Accuracy]:

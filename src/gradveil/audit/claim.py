@@ -7,11 +7,12 @@ from pathlib import Path
 
 from gradveil.audit.plan import AuditSettings
 from gradveil.errors import GradveilError
-from gradveil.io.files import read_text, write_text
+from gradveil.io.files import parse_file, write_text
 from gradveil.io.typed_json import from_json
 
 CLAIM = "audit.json"
 LARGEST_CLAIM = 2**20
+REMEDY = "remove it or choose another --out"
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,10 @@ def claim(plan: AuditSettings, folder: Path) -> Claim:
         found = read_claim(folder)
         for name in ("dataset", "model", "seed", "epochs"):
             if getattr(found.plans[-1], name) != getattr(plan, name):
-                raise GradveilError(f"{folder} holds an audit with another {name}; remove it or choose another --out")
+                raise GradveilError(f"{folder} holds an audit with another {name}; {REMEDY}")
         if found.weights_sha256 != sha256:
             now = "a training makes" if plan.weights is None else f"{plan.weights} holds now"
-            raise GradveilError(
-                f"{folder} holds an audit of other weights than {now}; remove it or choose another --out"
-            )
+            raise GradveilError(f"{folder} holds an audit of other weights than {now}; {REMEDY}")
         earlier = tuple(one for one in found.plans if one != plan)
     claimed = Claim((*earlier, plan), sha256)
     write_text(folder / CLAIM, claimed.to_json())
@@ -62,11 +61,7 @@ def claim(plan: AuditSettings, folder: Path) -> Claim:
 
 def read_claim(folder: Path) -> Claim:
     """The plans of a folder; the file may come from anyone."""
-    path = folder / CLAIM
-    try:
-        return Claim.from_json(read_text(path, largest=LARGEST_CLAIM))
-    except GradveilError as error:
-        raise GradveilError(f"{path}: {error}; remove it or choose another --out") from error
+    return parse_file(folder / CLAIM, Claim.from_json, largest=LARGEST_CLAIM, remedy=REMEDY)
 
 
 def _sha256(path: Path) -> str:

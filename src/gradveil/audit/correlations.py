@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from gradveil.audit.proportions import CONFIDENCE, z_factor
+from gradveil.audit.proportions import z_factor
 from gradveil.randomness import derive_seed
+from gradveil.statistics import CONFIDENCE
 
 # With fewer images neither the interval nor the p-value means much.
 LEAST_PAIRS = 8

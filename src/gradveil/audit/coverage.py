@@ -18,42 +18,42 @@ def missing_parts(run: RunFolder) -> list[str]:
     """
     if run.plan is None:
         return []
-    lines = [*shorten(_unattacked(run), "cells"), *shorten(_untrained(run), "defenses")]
+    lines = [*_shorten(_missing_attacks(run), "cells"), *_shorten(_missing_trainings(run), "defenses")]
     if run.plan.trainings == 0 and not run.accuracies:
         lines.append("accuracy: the plan asks for no trainings, so what the defenses cost was not measured")
     return lines
 
 
-def shorten(lines: Sequence[str], what: str) -> list[str]:
+def _shorten(lines: Sequence[str], what: str) -> list[str]:
     """At most so many lines, and how many more there are."""
     if len(lines) <= MOST_LINES:
         return list(lines)
     return [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more {what}"]
 
 
-def _unattacked(run: RunFolder) -> list[str]:
+def _missing_attacks(run: RunFolder) -> list[str]:
     there: dict[ScenarioKey, set[int]] = {}
     for record in run.records:
         there.setdefault(record.scenario, set()).add(record.index)
-    lacking = _lacking(run, there, lambda plan: dict.fromkeys(plan.scenario_keys(), plan.images))
+    lacking = _shortfalls(run, there, lambda plan: dict.fromkeys(plan.scenario_keys(), plan.images))
     return [
         f"{of.attack_in_words}, {of.attacker} attacker, {defense_title(of.defense)}, {of.stage}: {found} of {images} images"
         for of, found, images in lacking
     ]
 
 
-def _untrained(run: RunFolder) -> list[str]:
+def _missing_trainings(run: RunFolder) -> list[str]:
     there: dict[str, set[int]] = {}
     for one in run.accuracies:
         there.setdefault(one.defense, set()).add(one.seed)
-    lacking = _lacking(run, there, lambda plan: dict.fromkeys(plan.defenses, plan.trainings))
+    lacking = _shortfalls(run, there, lambda plan: dict.fromkeys(plan.defenses, plan.trainings))
     return [
         f"accuracy with {defense_title(defense)}: {found} of {trainings} trainings"
         for defense, found, trainings in lacking
     ]
 
 
-def _lacking(
+def _shortfalls(
     run: RunFolder, there: Mapping[T, set[int]], wants: Callable[[AuditSettings], Mapping[T, int]]
 ) -> list[tuple[T, int, int]]:
     """What plans want so many of and fewer are there: what, how many are there, how many are wanted."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from gradveil.audit.identification import Identification, identification, strongest
+from gradveil.audit.identification import Identification, identification, worst_identification
 from gradveil.audit.spread import Spread, spread_of
 from gradveil.audit.success import Success, success
 from gradveil.leakage.records import Record
@@ -102,7 +102,7 @@ def findings_of(records: Sequence[Record], eps: Sequence[float]) -> list[Finding
         of = record.scenario
         cells.setdefault((of.dataset, of.model, of.stage, of.defense), []).append(record)
     ordered = sorted(cells, key=lambda cell: (*cell[:2], cell[2], cell[3] != UNDEFENDED, cell[3]))
-    return [_found(cell, cells[cell], sorted(set(eps))) for cell in ordered]
+    return [_findings_of_cell(cell, cells[cell], sorted(set(eps))) for cell in ordered]
 
 
 def worst_cases(attacks: Iterable[AttackFindings]) -> tuple[ImageFigures, ...]:
@@ -122,7 +122,7 @@ def worst_gains(found: Findings, keys: Collection[tuple[str, str]] | None = None
     return {one.index: one.gain for one in worst_cases(chosen)}
 
 
-def _found(cell: tuple[str, str, Stage, str], records: list[Record], eps: Sequence[float]) -> Findings:
+def _findings_of_cell(cell: tuple[str, str, Stage, str], records: list[Record], eps: Sequence[float]) -> Findings:
     by_attack: dict[tuple[str, str], dict[int, Record]] = {}
     # The same run may be there more than once, say in other batches: the worst one counts.
     for record in sorted(records, key=lambda one: (not one.diverged, one.leaked)):
@@ -140,7 +140,7 @@ def _found(cell: tuple[str, str, Stage, str], records: list[Record], eps: Sequen
         images=images,
         worst=tuple(sorted(images, key=lambda one: (-one.gain, one.index))[:WORST_IMAGES]),
         success=tuple(success(_highest(attacks), threshold) for threshold in eps),
-        identified=strongest(telling),
+        identified=worst_identification(telling),
         runs=sum(len(attack.images) for attack in attacks),
         diverged=sum(one.diverged for one in images),
         diverged_runs=sum(attack.diverged for attack in attacks),

@@ -5,17 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from gradveil.audit.proportions import Proportion, binomial_p, proportion
-from gradveil.errors import GradveilError
-from gradveil.io.pictures import from_png
+from gradveil.io.pictures import Pixels, readable_pixels
 from gradveil.leakage.records import ESTIMATE, Record
 
 # Two-sided 5% elsewhere, so one-sided 2.5% here.
 SIGNIFICANT = 0.025
 
-Pixels = npt.NDArray[np.float64]
 Reference = Literal["original", "transformed"]
 
 
@@ -57,7 +54,11 @@ def identification(
     """
     # What was shared may depend on the seed of the run, so its own pictures come first.
     of = {**audited, **{record.index: record for record in runs}}
-    pool = {index: pixels for index, record in of.items() if (pixels := _pixels(record, reference)) is not None}
+    pool = {
+        index: pixels
+        for index, record in of.items()
+        if (pixels := readable_pixels(record.pictures[reference])) is not None
+    }
     guesses = {record.index: None if record.diverged else _guess(record, reference) for record in runs}
     usable = [run for run in runs if run.index in pool and (run.diverged or guesses[run.index] is not None)]
     if not usable:
@@ -92,7 +93,7 @@ def identification(
     return replace(found_out, text=_words(found_out))
 
 
-def strongest(found: Sequence[Identification]) -> Identification | None:
+def worst_identification(found: Sequence[Identification]) -> Identification | None:
     """The worst of several attacks; its p-value pays for the choice (Bonferroni)."""
     if not found:
         return None
@@ -113,16 +114,7 @@ def _words(one: Identification) -> str:
 
 def _guess(record: Record, reference: Reference) -> Pixels | None:
     undone = reference == "original" and ESTIMATE in record.pictures
-    return _pixels(record, ESTIMATE if undone else "reconstruction")
-
-
-def _pixels(record: Record, name: str) -> Pixels | None:
-    """The picture as floats in [0, 1], (H, W, C); None where it is not readable, which the caller counts."""
-    try:
-        pixels = np.asarray(from_png(record.pictures[name]), dtype=np.float64) / 255
-    except GradveilError:
-        return None
-    return pixels if pixels.ndim == 3 else pixels[..., None]
+    return readable_pixels(record.pictures[ESTIMATE if undone else "reconstruction"])
 
 
 def _standardize(pixels: Pixels) -> Pixels:

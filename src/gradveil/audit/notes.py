@@ -40,13 +40,13 @@ class RunNotes:
                 title=str(raw["title"]),
                 commands=tuple(str(command) for command in raw["commands"]),
                 remarks=tuple(str(remark) for remark in raw["remarks"]),
-                search=_checked_search(raw["search"]),
+                search=_check_search(raw["search"]),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise GradveilError(f"not the notes of a run: {type(error).__name__} {error}") from error
 
 
-def _checked_search(raw: Any) -> dict[str, Any] | None:
+def _check_search(raw: Any) -> dict[str, Any] | None:
     """A search summary with everything the page shows of it."""
     if raw is None:
         return None

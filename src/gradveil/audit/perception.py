@@ -7,13 +7,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from gradveil.errors import GradveilError
-from gradveil.io.pictures import from_png
+from gradveil.io.pictures import png_pixels
 from gradveil.leakage.records import ESTIMATE, Record
 
 # Two batches of RGB images (B, 3, H, W) in [0, 1] -> a distance per image.
@@ -89,6 +88,6 @@ def perceptual_distances(records: Sequence[Record], metric: Metric) -> list[Perc
 
 
 def _picture(png: str) -> Tensor:
-    pixels = torch.from_numpy(np.asarray(from_png(png).convert("RGB"), dtype=np.float32) / 255).permute(2, 0, 1)[None]
+    pixels = torch.from_numpy(png_pixels(png, "RGB")).float().permute(2, 0, 1)[None]
     size = max(SMALLEST, *pixels.shape[2:])
     return F.interpolate(pixels, size=(size, size), mode="nearest") if min(pixels.shape[2:]) < SMALLEST else pixels

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from gradveil.client import loss_of, share
-from gradveil.errors import GradveilError
-from gradveil.io.pictures import from_png
+from gradveil.io.pictures import readable_pixels
 from gradveil.leakage.records import Record
 from gradveil.types import Batch, ImageSet, to_unit
 
@@ -60,7 +59,9 @@ PROPERTIES = {"entropy": entropy, "edges": edges, "contrast": contrast, "total v
 def image_properties(records: Sequence[Record]) -> Properties:
     """All properties of the originals in the records; pictures that cannot be read are left out."""
     pictures = {record.index: record.pictures["original"] for record in sorted(records, key=lambda one: one.index)}
-    greys = {index: grey for index, text in pictures.items() if (grey := _grey(text)) is not None}
+    greys = {
+        index: pixels[..., 0] for index, text in pictures.items() if (pixels := readable_pixels(text, "L")) is not None
+    }
     return {name: {index: of(grey) for index, grey in greys.items()} for name, of in PROPERTIES.items()}
 
 
@@ -76,10 +77,3 @@ def stage_properties(network: nn.Module, stage: str, images: ImageSet, indices: 
         squares = [tensor.double().square().sum() for tensor in share(network, batch).values()]
         found.append(StageProperties(stage, index, round(loss, 6), round(float(torch.stack(squares).sum().sqrt()), 6)))
     return found
-
-
-def _grey(text: str) -> Grey | None:
-    try:
-        return np.asarray(from_png(text).convert("L"), dtype=np.float64) / 255
-    except GradveilError:
-        return None

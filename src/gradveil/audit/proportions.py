@@ -7,8 +7,7 @@ from functools import cache
 from scipy import stats
 
 from gradveil.errors import GradveilError
-
-CONFIDENCE = 0.95
+from gradveil.statistics import CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -32,26 +31,25 @@ def proportion(count: int, n: int, *, confidence: float = CONFIDENCE) -> Proport
 
 
 def exact_interval(count: int, n: int, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The shares under which neither so many nor so few successes have a chance below (1 - confidence) / 2.
+    """The fractions under which neither so many nor so few successes have a chance below (1 - confidence) / 2.
 
-    It covers the true share at least as often as it says, at every n. The ends are quantiles of beta distributions:
-    low of Beta(count, n - count + 1), high of Beta(count + 1, n - count).
+    It covers the true fraction at least as often as it says, at every n.
     """
-    tail = (1 - _check_counts(count, n, confidence)) / 2
-    low = 0.0 if count == 0 else float(stats.beta.ppf(tail, count, n - count + 1))
-    return low, upper_bound(count, n, confidence=1 - tail)
+    _check_counts(count, n, confidence)
+    low, high = stats.binomtest(count, n).proportion_ci(confidence)
+    return float(low), float(high)
 
 
 def upper_bound(count: int, n: int, *, confidence: float = CONFIDENCE) -> float:
-    """The share that the true one does not exceed; 1 - (1 - confidence)^(1/n) where nothing was seen."""
+    """The fraction that the true one does not exceed; 1 - (1 - confidence)^(1/n) where nothing was seen."""
     _check_counts(count, n, confidence)
-    return 1.0 if count == n else float(stats.beta.ppf(confidence, count + 1, n - count))
+    return float(stats.binomtest(count, n, alternative="less").proportion_ci(confidence).high)
 
 
 def binomial_p(count: int, n: int, chance: float) -> float:
     """Pr[at least `count` of `n`] where each has the chance `chance`: the one-sided exact p-value."""
     _check_counts(count, n, CONFIDENCE)
-    return float(stats.binom.sf(count - 1, n, chance))
+    return float(stats.binomtest(count, n, chance, alternative="greater").pvalue)
 
 
 def newcombe(
@@ -88,7 +86,7 @@ def _wilson(share: float, n: int, confidence: float) -> tuple[float, float]:
 def round_up(value: float) -> float:
     """To the next tenth of a percent, so that what is said is not more than what holds."""
     thousandths = int(value * 1000)
-    return (thousandths + (value * 1000 - thousandths > 1e-9)) / 1000
+    return (thousandths + (value * 1000 - thousandths > 1e-6)) / 1000
 
 
 def percent_round_up(bound: float) -> str:
@@ -96,11 +94,8 @@ def percent_round_up(bound: float) -> str:
     return f"{100 * round_up(bound):.1f}%"
 
 
-def _check_counts(count: int, n: int, confidence: float) -> float:
+def _check_counts(count: int, n: int, confidence: float) -> None:
     if n < 1 or not 0 <= count <= n:
-        raise GradveilError(
-            f"{count} of {n} is no share: at least one image, and no more successes than images, would do"
-        )
+        raise GradveilError(f"expected at least one image and no more successes than images, got {count} of {n}")
     if not 0 < confidence < 1:
-        raise GradveilError(f"a confidence lies between 0 and 1, got {confidence}; 0.95 would do")
-    return confidence
+        raise GradveilError(f"a confidence lies between 0 and 1, such as 0.95, got {confidence}")

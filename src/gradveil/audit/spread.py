@@ -3,13 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
-from scipy import stats
 
-from gradveil.audit.proportions import CONFIDENCE
 from gradveil.errors import GradveilError
+from gradveil.statistics import mean_interval
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -58,14 +56,8 @@ def spread_of(values: Sequence[float]) -> Spread:
     n, mean = array.size, float(array.mean())
     places = np.interp(np.asarray(QUANTILES) * (n - 1), np.arange(n), np.sort(array)).tolist()
     quantiles = {f"{share:g}": value for share, value in zip(QUANTILES, places, strict=True)}
-    if n == 1:
+    interval = mean_interval(values)
+    if interval is None:
         return Spread(1, mean, None, None, None, None, quantiles)
     sd = float(array.std(ddof=1))
-    half = t_factor(n - 1) * sd / math.sqrt(n)
-    return Spread(n, mean, sd, sd / math.sqrt(n), mean - half, mean + half, quantiles)
-
-
-@cache
-def t_factor(freedom: float) -> float:
-    """How many standard errors the interval reaches to either side."""
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+    return Spread(n, mean, sd, sd / math.sqrt(n), *interval, quantiles)

@@ -12,7 +12,7 @@ from gradveil.audit.folder import RunFolder, read_run
 from gradveil.audit.properties import image_properties
 from gradveil.audit.spread import Spread
 from gradveil.audit.success import statement
-from gradveil.audit.summary import Overall, overall
+from gradveil.audit.summary import OverallVerdict, overall_verdicts
 from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict, verdicts_on
 from gradveil.audit.vulnerability import Vulnerability, vulnerability_of
 from gradveil.leakage.scenario import UNDEFENDED
@@ -43,7 +43,7 @@ class Judgment:
 class DefenseSummary:
     """A defense over all stages."""
 
-    overall: Overall
+    overall: OverallVerdict
     verdicts: tuple[Verdict, ...]
     loss: AccuracyLoss | None
 
@@ -109,7 +109,7 @@ class Study:
     def summaries(self) -> dict[tuple[str, str], list[DefenseSummary]]:
         """By (dataset, model); the undefended gradient first."""
         networks: dict[tuple[str, str], list[DefenseSummary]] = {}
-        for one in overall(self.verdicts):
+        for one in overall_verdicts(self.verdicts):
             key = (one.dataset, one.model)
             own = [v for v in self.verdicts if (v.dataset, v.model, v.defense) == (*key, one.defense)]
             networks.setdefault(key, []).append(DefenseSummary(one, tuple(own), self.loss(*key, one.defense)))

@@ -10,7 +10,7 @@ _WORST_FIRST: tuple[Level, ...] = (LEAKS, CANNOT_TELL, PROTECTS)
 
 
 @dataclass(frozen=True)
-class Overall:
+class OverallVerdict:
     """The worst verdict on a defense of a model over the stages that can say something; `stage` is where it comes from.
 
     `stages` went into it, `silent` did not: there the attack fails even without a defense.
@@ -27,7 +27,7 @@ class Overall:
     silent: tuple[str, ...]
 
 
-def overall(verdicts: Sequence[Verdict]) -> list[Overall]:
+def overall_verdicts(verdicts: Sequence[Verdict]) -> list[OverallVerdict]:
     """The overall verdicts in the order in which the defenses come."""
     groups: dict[tuple[str, str, str], list[Verdict]] = {}
     for verdict in verdicts:
@@ -35,18 +35,20 @@ def overall(verdicts: Sequence[Verdict]) -> list[Overall]:
     return [_worst(group) for group in groups.values()]
 
 
-def _worst(group: Sequence[Verdict]) -> Overall:
+def _worst(group: Sequence[Verdict]) -> OverallVerdict:
     telling = [one for one in group if one.level != FAILED]
     silent = tuple(one.stage for one in group if one.level == FAILED)
     if not telling:
         first = group[0]
         text = f"{_all_of(silent)}: the attacks fail even without a defense, so nothing can be said of this one. {first.text}"
-        return Overall(first.dataset, first.model, first.defense, FAILED, TONES[FAILED], first.stage, text, (), silent)
+        return OverallVerdict(
+            first.dataset, first.model, first.defense, FAILED, TONES[FAILED], first.stage, text, (), silent
+        )
     worst = min(telling, key=lambda one: (_WORST_FIRST.index(one.level), -one.gain.mean))
     stages = tuple(one.stage for one in telling)
     where = _all_of(stages) if len(stages) == 1 else f"Worst of {len(stages)} stages ({worst.stage})"
     unsaid = f" Where the attacks fail even without a defense it was not tested: {', '.join(silent)}." if silent else ""
-    return Overall(
+    return OverallVerdict(
         worst.dataset,
         worst.model,
         worst.defense,

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradveil.audit.accuracy import Accuracy
+from gradveil.audit.claim import REMEDY
 from gradveil.audit.perception import PerceptualDistance
 from gradveil.audit.properties import StageProperties
 from gradveil.errors import GradveilError
-from gradveil.io.files import read_text, write_json
+from gradveil.io.files import parse_file, write_json
 from gradveil.io.typed_json import from_fields
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Table(Generic[T]):
         try:
             raw = json.loads(text)
             if not isinstance(raw, list):
-                raise ValueError("a list would do")
+                raise ValueError(f"expected a list, got {type(raw).__name__}")
             return [from_fields(self.kind, row) for row in raw]
         except (ValueError, TypeError, RecursionError) as error:
             raise GradveilError(str(error)) from error
@@ -41,12 +42,7 @@ class Table(Generic[T]):
     def read(self, folder: Path) -> list[T]:
         """The rows in a folder; none where there is no such table yet."""
         path = folder / self.name
-        if not path.exists():
-            return []
-        try:
-            return self.parse(read_text(path, largest=LARGEST_TABLE))
-        except GradveilError as error:
-            raise GradveilError(f"{path}: {error}; remove it or choose another --out") from error
+        return parse_file(path, self.parse, largest=LARGEST_TABLE, remedy=REMEDY) if path.exists() else []
 
     def add(self, folder: Path, rows: Sequence[T]) -> None:
         """Write the rows; those found about other things stay, behind them."""

@@ -112,11 +112,11 @@ def audit(
             }
         )
         return
-    show(study)
+    print_verdicts(study)
     say(f"written: {', '.join(map(str, written))}")
 
 
-def show(study: "Study") -> None:
+def print_verdicts(study: "Study") -> None:
     """The verdict on every defense, for people."""
     for (dataset, model), summaries in study.summaries.items():
         table(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gradveil.cli.audit import show
+from gradveil.cli.audit import print_verdicts
 from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say
 
 
@@ -36,5 +36,5 @@ def demo(
             }
         )
         return
-    show(result.study)
+    print_verdicts(result.study)
     typer.echo(f"report: {result.page}")

@@ -4,11 +4,14 @@ import csv
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from gradveil.errors import GradveilError
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -43,6 +46,14 @@ def read_text(path: Path, *, largest: int) -> str:
         raise GradveilError(error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
         raise GradveilError(str(error)) from error
+
+
+def parse_file(path: Path, parse: Callable[[str], T], *, largest: int, remedy: str) -> T:
+    """What `parse` makes of a file that may come from anyone; an error names the file and the `remedy`."""
+    try:
+        return parse(read_text(path, largest=largest))
+    except GradveilError as error:
+        raise GradveilError(f"{path}: {error}; {remedy}") from error
 
 
 def write_json(path: Path, value: object) -> None:

@@ -5,12 +5,14 @@ import io
 import warnings
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 from torch import Tensor
 
 from gradveil.errors import GradveilError
 
 LARGEST_PICTURE = 2**24
+Pixels = npt.NDArray[np.float64]
 
 
 def to_pil(image: Tensor) -> Image.Image:
@@ -39,3 +41,18 @@ def from_png(text: str) -> Image.Image:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise GradveilError(f"not a readable picture: {error}") from error
     return image
+
+
+def png_pixels(text: str, mode: str | None = None) -> Pixels:
+    """A base64 PNG as floats in [0, 1], (H, W, C); `mode` is Pillow's ("L" is grey), None leaves the picture as it is."""
+    image = from_png(text)
+    pixels = np.asarray(image if mode is None else image.convert(mode), dtype=np.float64) / 255
+    return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+def readable_pixels(text: str, mode: str | None = None) -> Pixels | None:
+    """The same, or None where the text is no picture."""
+    try:
+        return png_pixels(text, mode)
+    except GradveilError:
+        return None

@@ -7,7 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradveil.errors import GradveilError
-from gradveil.plots.board import DASHES, SERIES, WIDTH, Floats, images, place_axes, saving_figure, short, write_header
+from gradveil.plots.layout import (
+    DASHES,
+    SERIES,
+    WIDTH,
+    Floats,
+    count_images,
+    place_axes,
+    saving_figure,
+    shorten,
+    write_header,
+)
 from gradveil.scores import Estimate
 
 ROW = 0.185  # inches of a line of the key
@@ -28,7 +38,7 @@ def plot_curves(
     order = np.argsort(points)
     at = np.asarray(points, dtype=np.float64)[order]
     rule = _trapezoids(at) if weights is None else np.asarray(weights, dtype=np.float64)[order]
-    rows = {name: _checked(name, values, len(points))[:, order] for name, values in curves.items()}
+    rows = {name: _check_curves(name, values, len(points))[:, order] for name, values in curves.items()}
     if not rows:
         raise GradveilError("a plot of curves needs at least one policy, got none")
     areas = {name: Estimate(tuple((values @ rule).tolist()), evaluations=0) for name, values in rows.items()}
@@ -54,18 +64,18 @@ def plot_curves(
         axes.set_xlim(min(0.0, at[0]), max(1.0, at[-1]))
         ranked = sorted(rows, key=lambda name: -areas[name].mean)
         figure.legend(
-            [handles[name] for name in ranked], [f"{_area(areas[name], counts)}   {short(name)}" for name in ranked],
+            [handles[name] for name in ranked], [f"{_area(areas[name], counts)}   {shorten(name)}" for name in ranked],
             loc="lower left", handlelength=3.4, bbox_to_anchor=(0.04 / WIDTH, 0), labelspacing=0.4,
         )  # fmt: skip
         bands = "" if single else "; lines: mean, bands: ± one standard deviation over images"
         how = "trapezoids" if weights is None else "the score's own rule"
         errors = "" if single else " ± its standard error"
-        top = write_header(figure, "Gradient similarity on the way from noise to the image", f"{images(counts)}{bands}.",
+        top = write_header(figure, "Gradient similarity on the way from noise to the image", f"{count_images(counts)}{bands}.",
                    f"S_pri is the area under a curve{errors} (by {how}), lower is more private.")  # fmt: skip
         place_axes(axes, top=top + 0.15, bottom=0.72 + ROW * len(rows))
 
 
-def _checked(name: str, values: NDArray[np.floating], points: int) -> Floats:
+def _check_curves(name: str, values: NDArray[np.floating], points: int) -> Floats:
     rows = np.asarray(values, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != points or not len(rows) or not np.isfinite(rows).all():
         raise GradveilError(

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 from numpy.typing import NDArray
 
-from gradveil.plots.board import BACKED, LABEL, QUIET, Floats, figure_of
+from gradveil.plots.layout import BACKED, LABEL, QUIET, Floats, figure_of
 
 # Where a label is tried: these distances from its point, in printer's points, in 24 directions.
 _DISTANCES = np.array([5.0, 7.0, 13.0, 20.0, 29.0, 40.0, 54.0, 70.0, 90.0, 115.0])

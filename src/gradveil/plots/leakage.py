@@ -9,7 +9,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import defense_title
-from gradveil.plots.board import (
+from gradveil.plots.layout import (
     FAINT,
     INK,
     LABEL,
@@ -17,10 +17,10 @@ from gradveil.plots.board import (
     QUIET,
     TONES,
     WIDTH,
-    images,
+    count_images,
     saving_figure,
-    short,
-    width_of,
+    shorten,
+    text_width,
     write_header,
 )
 
@@ -66,28 +66,29 @@ def plot_leakage(path: Path, rows: Sequence[LeakageRow], *, width: float = WIDTH
             said = "Gain of the worst attack over the best guess of one colour; grey: images, coloured: mean with 95% interval"
             left = f" The first {MOST_ROWS} of {len(rows)} are shown." if len(rows) > MOST_ROWS else ""
             top = (
-                write_header(figure, "What leaks", f"{said}, {images({len(row.gains) for row in shown})}.{left}") + 0.1
+                write_header(figure, "What leaks", f"{said}, {count_images({len(row.gains) for row in shown})}.{left}")
+                + 0.1
             )
-        names = [short(row.name, 34) for row in shown]
-        room = 0.3 + max(width_of(figure, name) for name in names) if beside else 0.14
+        names = [shorten(row.name, 34) for row in shown]
+        room = 0.3 + max(text_width(figure, name) for name in names) if beside else 0.14
         axes.set_position((room / width, 0.5 / height, (width - room - 0.2) / width, (height - top - 0.5) / height))
-        _scale(axes, shown, body)
+        _set_scale(axes, shown, body)
         edge = axes.get_yaxis_transform() + ScaledTranslation(0.14 - room, 0, figure.dpi_scale_trans)
         at = 0.0
         for stage in stages:
-            axes.text(0, at + 0.19, short(stage), transform=edge, size=LABEL, weight="bold", va="center")
+            axes.text(0, at + 0.19, shorten(stage), transform=edge, size=LABEL, weight="bold", va="center")
             at += GAP
             for row, name in zip(shown, names, strict=True):
                 if row.stage == stage:
                     line = at + step / 2 if beside else at + 0.26
                     place = line if beside else at + 0.08
                     axes.text(0, place, name, transform=edge, size=LABEL, color=QUIET, va="center_baseline")
-                    _row(axes, row, line)
+                    _plot_row(axes, row, line)
                     at += step
         axes.set_xlabel("gain over one colour, dB" + (": further right leaks more" if beside else ""))
 
 
-def _row(axes: Axes, row: LeakageRow, line: float) -> None:
+def _plot_row(axes: Axes, row: LeakageRow, line: float) -> None:
     color, marker = TONES.get(row.tone, TONES["unclear"])
     axes.axhline(line, color=LINE, linewidth=0.6, zorder=1)
     axes.scatter(row.gains, [line] * len(row.gains), s=11, color=FAINT, alpha=0.8, linewidth=0, zorder=2)
@@ -96,7 +97,7 @@ def _row(axes: Axes, row: LeakageRow, line: float) -> None:
     axes.scatter([row.mean], [line], s=48, marker=marker, color=color, edgecolor="white", linewidth=0.9, zorder=4)
 
 
-def _scale(axes: Axes, rows: Sequence[LeakageRow], body: float) -> None:
+def _set_scale(axes: Axes, rows: Sequence[LeakageRow], body: float) -> None:
     own = [value for row in rows for value in (*row.gains, row.mean, row.low, row.high) if value is not None]
     low, high = min(0.0, *own), max(0.0, *own)
     ends = (low - (0.05 * (high - low) or 0.5), high + (0.05 * (high - low) or 0.5))

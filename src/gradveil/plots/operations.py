@@ -7,17 +7,17 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from gradveil.errors import GradveilError
-from gradveil.plots.board import (
+from gradveil.plots.layout import (
     BLUE,
     INK,
     LABEL,
     PRIVACY,
     QUIET,
     SMALL,
-    images,
+    count_images,
     place_axes,
     saving_figure,
-    short,
+    shorten,
     write_header,
 )
 from gradveil.scores import Estimate
@@ -41,10 +41,10 @@ def plot_operations(path: Path, scores: Mapping[str, Estimate], *, baseline: Est
     best = ranked[:HIGHLIGHTED]
     with saving_figure(path, 1.85 + 0.19 * max(4, len(ranked))) as figure:
         axes = figure.add_subplot()
-        _reference(axes, baseline)
+        _plot_baseline(axes, baseline)
         for row, name in enumerate(ranked):
-            _bar(axes, row, finite[name], baseline.mean, best=name in best)
-        axes.set_yticks(range(len(ranked)), [short(name) for name in ranked], size=SMALL)
+            _plot_bar(axes, row, finite[name], baseline.mean, best=name in best)
+        axes.set_yticks(range(len(ranked)), [shorten(name) for name in ranked], size=SMALL)
         for row, (name, label) in enumerate(zip(best, axes.get_yticklabels(), strict=False)):
             label.set(color=BLUE, weight="bold")
             axes.annotate(f"{finite[name].mean:.3f}", (1, row), (4, 0), xycoords=("axes fraction", "data"), va="center",
@@ -56,7 +56,7 @@ def plot_operations(path: Path, scores: Mapping[str, Estimate], *, baseline: Est
         axes.grid(visible=False, axis="y")
         axes.spines["left"].set_visible(False)
         counts = [score.n for score in (baseline, *finite.values())]
-        words = [f"{images(counts)} per score"]
+        words = [f"{count_images(counts)} per score"]
         words += [f"whiskers and band: 95% interval ({NORMAL_95} standard errors)"] if max(counts) > 1 else []
         words += [f"in blue the {len(best)} most private"] if len(ranked) > len(best) else []
         words += [f"{len(scores) - len(finite)} without a finite score left out"] if len(scores) > len(finite) else []
@@ -70,13 +70,13 @@ def plot_operations(path: Path, scores: Mapping[str, Estimate], *, baseline: Est
                       textcoords="offset points", ha=side, size=LABEL)  # fmt: skip
 
 
-def _reference(axes: Axes, baseline: Estimate) -> None:
+def _plot_baseline(axes: Axes, baseline: Estimate) -> None:
     low, high = _interval(baseline)
     axes.axvspan(low, high, color=INK, alpha=0.08, linewidth=0)
     axes.axvline(baseline.mean, color=INK, linewidth=1.1)
 
 
-def _bar(axes: Axes, row: int, score: Estimate, start: float, *, best: bool) -> None:
+def _plot_bar(axes: Axes, row: int, score: Estimate, start: float, *, best: bool) -> None:
     axes.barh(row, score.mean - start, left=start, height=0.68, color=PALE_BLUE if best else PALE)
     axes.plot(_interval(score), [row, row], color=INK if best else QUIET, linewidth=0.9)
     axes.plot(score.mean, row, "o", color=BLUE if best else QUIET, markersize=3)

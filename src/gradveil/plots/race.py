@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from gradveil.errors import GradveilError
-from gradveil.plots.board import (
+from gradveil.plots.layout import (
     BLUE,
     CAPTION,
     FAINT,
@@ -20,13 +20,13 @@ from gradveil.plots.board import (
     MOST_LABELS,
     ORANGE,
     QUIET,
-    frame,
+    axis_limits,
     place_axes,
     plural,
     saving_figure,
-    short,
-    spread,
-    width_of,
+    shorten,
+    spread_apart,
+    text_width,
     write_header,
 )
 from gradveil.search.race import RaceRound
@@ -52,14 +52,14 @@ def plot_race(path: Path, rounds: Sequence[RaceRound]) -> None:
     with saving_figure(path, 5.4) as figure:
         axes = figure.add_subplot()
         axes.set(xlabel="images seen", ylabel="S_pri minus the finalists' mean, lower is more private")
-        _limits(axes, [r.images for r in rounds])
+        _set_limits(axes, [r.images for r in rounds])
         axes.set_ylim(
-            *frame(
+            *axis_limits(
                 np.array([y for name in finalists for _, y in lines[name]]),
                 np.array([y for line in losers for _, y in line]),
             )
         )
-        _also_ran(axes, losers)
+        _plot_losers(axes, losers)
         for rank, name in reversed(list(enumerate(finalists))):
             color, width = (BLUE, 1.4) if rank else (ORANGE, 2)
             axes.plot(*zip(*lines[name], strict=True), "-o", color=color, linewidth=width, markersize=3)
@@ -71,7 +71,7 @@ def plot_race(path: Path, rounds: Sequence[RaceRound]) -> None:
             f"In colour the {named}{dropped}.",
         )  # fmt: skip
         _name_finalists(figure, axes, {name: lines[name][-1] for name in finalists}, top=top + 0.55)
-        _contenders(figure, axes, rounds)
+        _write_contenders(figure, axes, rounds)
 
 
 def _lines(rounds: Sequence[RaceRound], finalists: Sequence[str]) -> dict[str, Line]:
@@ -83,7 +83,7 @@ def _lines(rounds: Sequence[RaceRound], finalists: Sequence[str]) -> dict[str, L
     return lines
 
 
-def _limits(axes: Axes, images: Sequence[int]) -> None:
+def _set_limits(axes: Axes, images: Sequence[int]) -> None:
     if images[-1] >= 4 * images[0]:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_minor_locator(NullLocator())
@@ -93,7 +93,7 @@ def _limits(axes: Axes, images: Sequence[int]) -> None:
         axes.set_xlim(images[0] - room, images[-1] + room)
 
 
-def _also_ran(axes: Axes, losers: Sequence[Line]) -> None:
+def _plot_losers(axes: Axes, losers: Sequence[Line]) -> None:
     few = len(losers) < 60
     width, strength, dot = (0.8, 0.8, 9) if few else (0.5, 0.35, 4)
     axes.add_collection(LineCollection(losers, colors=FAINT, linewidths=width, alpha=strength))
@@ -105,15 +105,17 @@ def _name_finalists(figure: Figure, axes: Axes, ends: Mapping[str, tuple[float, 
     """Write the names at the right, as near to the ends of their lines as the others let them."""
     names = list(ends)[:MOST_LABELS]
     rest = [f"and {len(ends) - len(names):,} more"] if len(ends) > len(names) else []
-    place_axes(axes, top=top, bottom=0.6, right=0.45 + max(width_of(figure, short(name)) for name in [*names, *rest]))
+    place_axes(
+        axes, top=top, bottom=0.6, right=0.45 + max(text_width(figure, shorten(name)) for name in [*names, *rest])
+    )
     window, pixel = axes.get_window_extent(), figure.dpi / 72
     tips = axes.transData.transform([ends[name] for name in names])
     order = sorted(range(len(names)), key=lambda i: (tips[i][1], i))
-    places = spread([tips[i][1] for i in order], 11.5 * pixel, window.y0, window.y1)
+    places = spread_apart([tips[i][1] for i in order], 11.5 * pixel, window.y0, window.y1)
     for i, y in zip(order, places, strict=True):
         offset = (window.x1 + 12 * pixel - tips[i][0], y - tips[i][1])
         axes.annotate(
-            short(names[i]), ends[names[i]], (offset[0] / pixel, offset[1] / pixel), textcoords="offset points",
+            shorten(names[i]), ends[names[i]], (offset[0] / pixel, offset[1] / pixel), textcoords="offset points",
             va="center", size=LABEL, color=INK if i else ORANGE, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3,
                         "relpos": (0, 0.5)},
@@ -124,14 +126,14 @@ def _name_finalists(figure: Figure, axes: Axes, ends: Mapping[str, tuple[float, 
         )
 
 
-def _contenders(figure: Figure, axes: Axes, rounds: Sequence[RaceRound]) -> None:
+def _write_contenders(figure: Figure, axes: Axes, rounds: Sequence[RaceRound]) -> None:
     """How many were in each round, along the top, over the images seen; of rounds close to each other the later is written."""
     axes.annotate("policies in the race", (0, 1), (0, 20), xycoords="axes fraction", textcoords="offset points", size=LABEL,
                   color=QUIET)  # fmt: skip
     free, ticks = math.inf, []
     for one in reversed(rounds):
         left, images = f"{len(one.means):,}", f"{one.images:,}"
-        half = 0.5 * figure.dpi * max(width_of(figure, text, CAPTION) for text in (left, images))
+        half = 0.5 * figure.dpi * max(text_width(figure, text, CAPTION) for text in (left, images))
         x = axes.transData.transform((one.images, 0))[0]
         if x + half < free:
             axes.annotate(left, (one.images, 1), (0, 6), xycoords=("data", "axes fraction"), textcoords="offset points",

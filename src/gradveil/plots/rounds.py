@@ -10,14 +10,14 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from gradveil.errors import GradveilError
 from gradveil.federated.curious.summary import Leak
 from gradveil.federated.history import HistoryRow
-from gradveil.plots.board import (
+from gradveil.plots.layout import (
     BLUE,
     DASHES,
     INK,
     QUIET,
     SERIES,
     SMALL,
-    images,
+    count_images,
     place_axes,
     saving_figure,
     write_header,
@@ -51,14 +51,14 @@ def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Se
             return
         upper = figure.add_subplot()
         last = max(1, *(row.round for row in history), *(leak.round for leak in leaks))
-        _leaks(upper, leaks, last)
+        _plot_leaks(upper, leaks, last)
         for axes in (upper, lower):
             axes.set_xlim(-0.03 * last, 1.03 * last)
         said = "Gain: PSNR of the attack over the best single colour, mean ± standard deviation over images"
         top = write_header(
             figure,
             title,
-            f"{said}, {images({leak.images for leak in leaks})} per dot; at 0 or below the attack failed.",
+            f"{said}, {count_images({leak.images for leak in leaks})} per dot; at 0 or below the attack failed.",
             tests,
         )
         place_axes(upper, top=top + 0.35, bottom=3.0)
@@ -69,7 +69,7 @@ def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Se
             axes.set_position((left, box.y0, box.x1 - left, box.height))
 
 
-def _leaks(axes: Axes, leaks: Sequence[Leak], rounds: int) -> None:
+def _plot_leaks(axes: Axes, leaks: Sequence[Leak], rounds: int) -> None:
     sizes = sorted({leak.participants for leak in leaks})
     beside = 0.008 * rounds
     for number, size in enumerate(sizes):

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gradveil.errors import GradveilError
-from gradveil.plots.board import (
+from gradveil.plots.labels import place_labels
+from gradveil.plots.layout import (
     BACKED,
     BLUE,
     FAINT,
@@ -23,16 +24,15 @@ from gradveil.plots.board import (
     QUIET,
     WIDTH,
     Floats,
-    frame,
+    axis_limits,
     grow,
     place_axes,
     plural,
     saving_figure,
-    short,
-    width_of,
+    shorten,
+    text_width,
     write_header,
 )
-from gradveil.plots.labels import place_labels
 
 NEAR = 30.0  # printer's points; names farther from their dots than this go into a key
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"  # not numbers: operations have those; I and O look like numbers
@@ -71,7 +71,7 @@ def plot_scatter(
     with saving_figure(path, 5.5) as figure:
         axes = figure.add_subplot()
         axes.set(xlabel=PRIVACY, ylabel="S_acc, higher is better")
-        outside = _dots(axes, scored, np.array([p.accuracy for p in unscored]), threshold)
+        outside = _plot_dots(axes, scored, np.array([p.accuracy for p in unscored]), threshold)
         missing = len(points) - len(scored) - len(unscored)
         words = [f"n = {plural(len(points), 'policy', 'policies')}; the best are at the top left"]
         words += [f"whiskers: {interval} of S_pri"] if any(p.kept and p.margin for p in scored) else []
@@ -84,21 +84,23 @@ def plot_scatter(
             f"accuracy threshold {threshold:.3g}".replace("-", "\N{MINUS SIGN}"), (1, threshold), (0, 3),
             xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", size=LABEL, color=QUIET, bbox=BACKED,
         )  # fmt: skip
-        drawn = _plot_order(scored, threshold, axes.get_xlim())
-        names = [(short(p.policy), x, y) for p, (x, y) in zip(named, spots, strict=True)]
+        drawn = _plotted_points(scored, threshold, axes.get_xlim())
+        names = [(shorten(p.policy), x, y) for p, (x, y) in zip(named, spots, strict=True)]
         if not place_labels(axes, names, drawn, [note], reach=NEAR):
-            grown = _lettered_key(figure, [p.policy for p in named])
+            grown = _write_key(figure, [p.policy for p in named])
             place_axes(axes, top=top + 0.42, bottom=0.6 + grown)
             place_labels(axes, _letters(spots), drawn, [note])
-        _legend_of_dots(figure, top, scored, len(unscored))
+        _write_legend(figure, top, scored, len(unscored))
 
 
-def _dots(axes: Axes, scored: Sequence[ScatterPoint], unscored: Floats, threshold: float) -> int:
+def _plot_dots(axes: Axes, scored: Sequence[ScatterPoint], unscored: Floats, threshold: float) -> int:
     """Draw the policies; how many lie off the frame."""
     where = np.array([_position(p) for p in scored])
     best = np.array([p.kept or p.front for p in scored])
-    across = frame(np.array([*where[best, 0], *(x for p in scored if p.kept for x in _whisker(p))]), where[~best, 0])
-    along = frame(np.array([*where[best, 1], threshold]), where[~best, 1])
+    across = axis_limits(
+        np.array([*where[best, 0], *(x for p in scored if p.kept for x in _whisker(p))]), where[~best, 0]
+    )
+    along = axis_limits(np.array([*where[best, 1], threshold]), where[~best, 1])
     if len(unscored):  # they get up to a third more room, not more: there is nothing else down there
         along = max(min(along[0], unscored.min()), along[0] - (along[1] - along[0]) / 3), along[1]
     axes.set(xlim=across, ylim=along)
@@ -125,7 +127,7 @@ def _dots(axes: Axes, scored: Sequence[ScatterPoint], unscored: Floats, threshol
     return int(off.sum()) + int((heights != unscored).sum())
 
 
-def _plot_order(scored: Sequence[ScatterPoint], threshold: float, across: tuple[float, float]) -> Floats:
+def _plotted_points(scored: Sequence[ScatterPoint], threshold: float, across: tuple[float, float]) -> Floats:
     """Points (M, 2) of all that is drawn, for labels to keep away from: dots, whiskers, the front's steps, the threshold."""
     lines = [((across[0], threshold), (across[1], threshold))]
     lines += [((_whisker(p)[0], p.accuracy), (_whisker(p)[1], p.accuracy)) for p in scored if p.kept]
@@ -140,7 +142,7 @@ def _whisker(point: ScatterPoint) -> tuple[float, float]:
     return x - margin, x + margin
 
 
-def _legend_of_dots(figure: Figure, top: float, scored: Sequence[ScatterPoint], unscored: int) -> None:
+def _write_legend(figure: Figure, top: float, scored: Sequence[ScatterPoint], unscored: int) -> None:
     kept, front = sum(p.kept for p in scored), sum(p.front for p in scored)
     rest = sum(not (p.kept or p.front) for p in scored)
     entries = [
@@ -169,10 +171,10 @@ def _letters(spots: Sequence[tuple[float, float]]) -> list[tuple[str, float, flo
     return [(a[0] if len(a) == 1 else f"{a[0]} to {a[-1]}", *spot) for spot, a in found.items()]
 
 
-def _lettered_key(figure: Figure, names: Sequence[str]) -> float:
+def _write_key(figure: Figure, names: Sequence[str]) -> float:
     """List the names by letter below the axes, in as many columns as fit; how much higher the figure grew, in inches."""
-    lines = [f"{letter}  {short(name, 95)}" for letter, name in zip(LETTERS, names, strict=False)]
-    column = max(width_of(figure, line) for line in lines) + 0.25
+    lines = [f"{letter}  {shorten(name, 95)}" for letter, name in zip(LETTERS, names, strict=False)]
+    column = max(text_width(figure, line) for line in lines) + 0.25
     rows = math.ceil(len(lines) / max(1, min(5, int((WIDTH - 0.24) / column))))
     grown = 0.1 + 0.18 * rows
     grow(figure, grown)

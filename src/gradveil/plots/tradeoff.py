@@ -9,8 +9,8 @@ from matplotlib.ticker import FuncFormatter
 
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import defense_title
-from gradveil.plots.board import INK, TONES, WIDTH, frame, place_axes, saving_figure, short, write_header
 from gradveil.plots.labels import place_labels
+from gradveil.plots.layout import INK, TONES, WIDTH, axis_limits, place_axes, saving_figure, shorten, write_header
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float =
         y = np.array([value for p in points for value in (p.accuracy, p.accuracy_low, p.accuracy_high)])
         more = ": further right leaks more" if width > 5 else ""
         axes.set(xlabel=f"gain over one colour, dB{more}", ylabel="test accuracy")
-        axes.set(xlim=frame(x, np.array([])), ylim=frame(y, np.array([])))
+        axes.set(xlim=axis_limits(x, np.array([])), ylim=axis_limits(y, np.array([])))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{round(100 * value, 2):g}%"))
         axes.axvline(0, color=INK, linewidth=0.9)
         drawn = []
@@ -67,5 +67,5 @@ def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float =
             drawn += [np.linspace((point.gain, point.accuracy_low), (point.gain, point.accuracy_high), 30)]
         place_axes(axes, top=top, bottom=0.5)
         longest = 40 if width > 5 else 22
-        named = [(short(defense_title(p.defense), longest), p.gain, p.accuracy) for p in points]
+        named = [(shorten(defense_title(p.defense), longest), p.gain, p.accuracy) for p in points]
         place_labels(axes, named, np.concatenate(drawn))

@@ -1,10 +1,10 @@
-"""From records to words, pages and tables."""
+"""From a study to words, pages and tables."""
 
 from gradveil.report.comparison import write_comparison
 from gradveil.report.figures import write_figures
 from gradveil.report.grid import write_grid
 from gradveil.report.groups import group_records
-from gradveil.report.page import write_page, write_report
+from gradveil.report.page import write_page
 from gradveil.report.tables import write_csv, write_markdown
 
 __all__ = [
@@ -15,5 +15,4 @@ __all__ = [
     "write_grid",
     "write_markdown",
     "write_page",
-    "write_report",
 ]

@@ -7,8 +7,8 @@ from gradveil.audit.folder import RunFolder
 from gradveil.audit.pairs import Pair, compare_runs
 from gradveil.audit.study import Study
 from gradveil.io.files import write_text
-from gradveil.report.page import NOTHING, plain, render, settings_of, versions
-from gradveil.report.wording import knowledge_of
+from gradveil.report.page import NOTHING, format_plan, format_setting, render, versions
+from gradveil.report.wording import attacker_knowledge
 from gradveil.training.stage import Stage
 
 
@@ -52,13 +52,13 @@ def _headline(pairs: Sequence[Pair]) -> str:
 
 
 def _settings(run: RunFolder) -> dict[str, str]:
-    settings = {} if run.plan is None else {f"plan: {name}": value for name, value in settings_of(run.plan).items()}
-    settings["seeds"] = plain(sorted({one.scenario.seed for one in run.records}))
-    settings["gradveil of the records"] = plain(sorted({one.gradveil for one in run.records}))
-    settings["attacks"] = plain(sorted({one.scenario.attack_in_words for one in run.records}))
+    settings = {} if run.plan is None else {f"plan: {name}": value for name, value in format_plan(run.plan).items()}
+    settings["seeds"] = format_setting(sorted({one.scenario.seed for one in run.records}))
+    settings["gradveil of the records"] = format_setting(sorted({one.gradveil for one in run.records}))
+    settings["attacks"] = format_setting(sorted({one.scenario.attack_in_words for one in run.records}))
     settings["records"] = str(len(run.records))
     settings["images"] = str(len({(one.scenario.dataset, one.index) for one in run.records}))
-    for item, answers in knowledge_of(run.records).items():
+    for item, answers in attacker_knowledge(run.records).items():
         settings |= {f"{who} attacker, {item}": answer for who, answer in answers.items()}
     return settings
 

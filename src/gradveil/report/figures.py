@@ -15,7 +15,7 @@ from gradveil.audit.accuracy import accuracy_interval
 from gradveil.audit.study import Study
 from gradveil.leakage.scenario import defense_title
 from gradveil.naming import slug
-from gradveil.plots.board import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
+from gradveil.plots.layout import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
 from gradveil.plots.leakage import LeakageRow, plot_leakage
 from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 
@@ -47,7 +47,7 @@ def leakage_plot(study: Study, dataset: str, model: str) -> Plot:
     rows = leakage_rows(study, dataset, model)
     said = "; ".join(f"{row.stage}, {defense_title(row.defense)}: {row.mean:.1f} dB" for row in rows)
     return Plot(
-        _name("leakage", dataset, model), f"Mean gain over one colour. {said}", partial(plot_leakage, rows=rows)
+        _plot_name("leakage", dataset, model), f"Mean gain over one colour. {said}", partial(plot_leakage, rows=rows)
     )
 
 
@@ -58,7 +58,7 @@ def tradeoff_plot(study: Study, dataset: str, model: str) -> Plot | None:
         return None
     said = "; ".join(f"{defense_title(p.defense)}: {p.gain:.1f} dB at {p.accuracy:.1%} accuracy" for p in points)
     return Plot(
-        _name("tradeoff", dataset, model), f"Leakage and accuracy. {said}", partial(plot_tradeoff, points=points)
+        _plot_name("tradeoff", dataset, model), f"Leakage and accuracy. {said}", partial(plot_tradeoff, points=points)
     )
 
 
@@ -99,7 +99,7 @@ def write_figures(study: Study, folder: Path) -> list[Path]:
             for suffix in ("png", "svg") if plot is not None else ():
                 assert plot is not None
                 path = folder / "figures" / f"{plot.name}.{suffix}"
-                _draw(plot.draw, path)
+                _write_plot(plot.draw, path)
                 paths.append(path)
     return paths
 
@@ -108,7 +108,7 @@ def embed_svg(draw: Callable[..., None], *, name: str, label: str, kind: str, wi
     """A drawing as inline SVG: without head and size, in the page's colours, with names of its own."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "plot.svg"
-        _draw(draw, path, width=width, titled=False)
+        _write_plot(draw, path, width=width, titled=False)
         text = path.read_text(encoding="utf-8")
     match = re.search(r'<svg[^>]*viewBox="([^"]+)"[^>]*>(.*)</svg>', text, re.DOTALL)
     assert match is not None
@@ -128,12 +128,12 @@ def _restyle(tag: re.Match[str], *, prefix: str) -> str:
     return text
 
 
-def _draw(draw: Callable[..., None], path: Path, **options: object) -> None:
+def _write_plot(draw: Callable[..., None], path: Path, **options: object) -> None:
     with warnings.catch_warnings():
         # A name may have letters that the plot's font lacks; it is still readable in the tables.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         draw(path, **options)
 
 
-def _name(kind: str, dataset: str, model: str) -> str:
+def _plot_name(kind: str, dataset: str, model: str) -> str:
     return slug(kind, dataset, model)[:120]

@@ -9,14 +9,14 @@ from gradveil.io.files import writing
 from gradveil.io.pictures import from_png
 from gradveil.leakage.records import ESTIMATE, Record
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.report.groups import Group, answer
+from gradveil.report.groups import RecordGroup, final_picture
 
 TILE = 112
 GAP = 8
 LABEL = 34
 
 
-def write_grid(group: Group, path: Path) -> Path:
+def write_grid(group: RecordGroup, path: Path) -> Path:
     """Draw the private images, what is rebuilt without a defense, and for each policy what is shared and what the attacker has.
 
     That is what was rebuilt, or what an attacker who knows the policy made of it by undoing it.
@@ -33,7 +33,7 @@ def write_grid(group: Group, path: Path) -> Path:
         for y, index in enumerate(group.indices):
             record = records.get(index)
             if record is not None:
-                name = _given(defense) if side == "shared" else answer(record)
+                name = _target_picture(defense) if side == "shared" else final_picture(record)
                 tile = from_png(record.pictures[name]).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
                 sheet.paste(tile, (GAP + x * (TILE + GAP), LABEL + y * (TILE + GAP)))
     with writing(path) as temporary:
@@ -41,7 +41,7 @@ def write_grid(group: Group, path: Path) -> Path:
     return path
 
 
-def _given(defense: str) -> str:
+def _target_picture(defense: str) -> str:
     """Which picture the attack went for."""
     return "original" if defense == UNDEFENDED else "transformed"
 
@@ -51,5 +51,5 @@ def _shared_title(defense: str) -> str:
 
 
 def _rebuilt_title(defense: str, records: Collection[Record]) -> str:
-    said = "undone" if any(answer(record) == ESTIMATE for record in records) else "rebuilt"
+    said = "undone" if any(final_picture(record) == ESTIMATE for record in records) else "rebuilt"
     return said if defense == UNDEFENDED else f"\n{said}"

@@ -8,7 +8,7 @@ from gradveil.leakage.scenario import UNDEFENDED
 
 
 @dataclass(frozen=True)
-class Group:
+class RecordGroup:
     """All records of one (dataset, model, stage, attack), by defense and image; the undefended column comes first."""
 
     dataset: str
@@ -22,15 +22,15 @@ class Group:
         return sorted({index for column in self.columns.values() for index in column})
 
 
-def group_records(records: Sequence[Record]) -> list[Group]:
+def group_records(records: Sequence[Record]) -> list[RecordGroup]:
     """The groups in a stable order."""
     settings: dict[tuple[str, str, str, str], dict[str, dict[int, Record]]] = {}
     for record in sorted(records, key=lambda r: (r.scenario.defense != UNDEFENDED, r.scenario.column, r.index)):
         columns = settings.setdefault(record.scenario.setting, {})
         columns.setdefault(record.scenario.column, {})[record.index] = record
-    return [Group(*setting, columns) for setting, columns in sorted(settings.items())]
+    return [RecordGroup(*setting, columns) for setting, columns in sorted(settings.items())]
 
 
-def answer(record: Record) -> str:
+def final_picture(record: Record) -> str:
     """Which picture the attacker ends with and its gain is of: the estimate of the original, where one who knows made one."""
     return ESTIMATE if record.scenario.attacker != "plain" and ESTIMATE in record.pictures else "reconstruction"

@@ -1,4 +1,4 @@
-"""One self-contained HTML page from a run folder."""
+"""One self-contained HTML page from a study."""
 
 import base64
 import hashlib
@@ -14,34 +14,29 @@ from markupsafe import Markup
 from gradveil.audit.folder import StoredRecord
 from gradveil.audit.plan import AuditSettings
 from gradveil.audit.spread import Spread
-from gradveil.audit.study import Study, read_study
+from gradveil.audit.study import Study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import UNDEFENDED, defense_title
 from gradveil.report.figures import leakage_plot, tradeoff_plot
-from gradveil.report.traces import traces
-from gradveil.report.wall import tiles
-from gradveil.report.wording import DEFINITIONS, WORD, in_words, knowledge_of, short_verdict
+from gradveil.report.traces import trace_plots
+from gradveil.report.wall import wall_tiles
+from gradveil.report.wording import DEFINITIONS, WORD, attacker_knowledge, describe_defense, short_verdict
 from gradveil.version import __version__
 
 NOTHING = "\N{EN DASH}"
 
 
-def write_report(folder: Path) -> Path:
-    """Render `folder` into `folder/report.html`, and its records without pictures into `folder/records.jsonl`."""
-    return write_page(read_study(folder))
-
-
 def write_page(study: Study) -> Path:
-    """Write the page of a study beside its records; what cannot be read is named on it."""
+    """Write `report.html` into the folder of a study, and `records.jsonl`, its records without pictures."""
     run = study.run
     order = {(one.dataset, one.model, str(one.stage), one.defense): place for place, one in enumerate(study.findings)}
-    wall = tiles(run.stored)
+    wall = wall_tiles(run.stored)
     html = render(
         "page.html.j2",
         study=study,
         run=run,
         plots={key: (leakage_plot(study, *key), tradeoff_plot(study, *key)) for key in study.summaries},
-        traces=sorted(traces(run.records), key=lambda one: order[one.cell]),
+        traces=sorted(trace_plots(run.records), key=lambda one: order[one.cell]),
         wall=wall,
         choices={
             "defense": sorted(
@@ -54,14 +49,14 @@ def write_page(study: Study) -> Path:
             "stage": list(dict.fromkeys(str(one.stage) for one in study.findings)),
             "model": list(dict.fromkeys(one.model for one in study.findings)),
         },
-        knowledge=knowledge_of(run.records),
+        knowledge=attacker_knowledge(run.records),
         attackers=sorted(
             {record.scenario.attacker for record in run.records}, key=lambda name: (name != "plain", name)
         ),
         versions=versions() | {"gradveil of the records": ", ".join(sorted({one.gradveil for one in run.records}))},
         seeds=sorted({record.scenario.seed for record in run.records}),
-        plan=None if run.plan is None else settings_of(run.plan),
-        earlier=[_differing(one, run.plan) for one in run.plans if run.plan is not None and one != run.plan],
+        plan=None if run.plan is None else format_plan(run.plan),
+        earlier=[_differences(one, run.plan) for one in run.plans if run.plan is not None and one != run.plan],
     )
     write_text(run.folder / "records.jsonl", "".join(_line(one) for one in run.stored))
     path = run.folder / "report.html"
@@ -79,11 +74,11 @@ def render(template: str, **values: object) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "mean": mean,
-        "number": number,
-        "percent": percent,
+        "mean": format_mean,
+        "number": format_number,
+        "percent": format_percent,
         "called": defense_title,
-        "in_words": in_words,
+        "in_words": describe_defense,
         "verdict": short_verdict,
     }
     assert environment.loader is not None
@@ -105,43 +100,43 @@ def versions() -> dict[str, str]:
     return {"gradveil": __version__, "torch": torch.__version__, "Python": platform.python_version()}
 
 
-def settings_of(plan: AuditSettings) -> dict[str, str]:
+def format_plan(plan: AuditSettings) -> dict[str, str]:
     """A plan for people."""
-    return {name: plain(value) for name, value in asdict(plan).items()}
+    return {name: format_setting(value) for name, value in asdict(plan).items()}
 
 
-def plain(value: object) -> str:
+def format_setting(value: object) -> str:
     """A setting for people."""
     if isinstance(value, tuple | list):
-        return ", ".join(plain(one) for one in value)
+        return ", ".join(format_setting(one) for one in value)
     if value is None:
         return "as usual"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def mean(spread: Spread, digits: int = 1) -> str:
+def format_mean(spread: Spread, digits: int = 1) -> str:
     """`1.6 (0.9 to 2.3)`, or without the interval where one image gives none."""
     if spread.low is None or spread.high is None:
-        return number(spread.mean, digits)
-    return f"{number(spread.mean, digits)} ({number(spread.low, digits)} to {number(spread.high, digits)})"
+        return format_number(spread.mean, digits)
+    return f"{format_number(spread.mean, digits)} ({format_number(spread.low, digits)} to {format_number(spread.high, digits)})"
 
 
-def number(value: float | None, digits: int = 1) -> str:
+def format_number(value: float | None, digits: int = 1) -> str:
     """With a real minus, and a dash for nothing."""
     if value is None:
         return NOTHING
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
-def percent(value: float, digits: int = 1) -> str:
+def format_percent(value: float, digits: int = 1) -> str:
     """A share in percent."""
-    return f"{number(100 * value, digits)}%"
+    return f"{format_number(100 * value, digits)}%"
 
 
-def _differing(plan: AuditSettings, last: AuditSettings) -> str:
+def _differences(plan: AuditSettings, last: AuditSettings) -> str:
     """What an earlier plan asked for otherwise than the last."""
-    there = settings_of(last)
-    return "; ".join(f"{name}: {value}" for name, value in settings_of(plan).items() if value != there[name])
+    there = format_plan(last)
+    return "; ".join(f"{name}: {value}" for name, value in format_plan(plan).items() if value != there[name])
 
 
 def _line(one: StoredRecord) -> str:

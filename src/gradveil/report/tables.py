@@ -10,7 +10,7 @@ from gradveil.audit.findings import AttackFindings, Findings
 from gradveil.audit.study import Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import defense_title
-from gradveil.report.page import mean, number
+from gradveil.report.page import format_mean, format_number
 from gradveil.report.wording import short_verdict
 
 Cell = str | float | int | bool | None
@@ -99,13 +99,13 @@ def _row(one: Judgment) -> list[str]:
         defense_title(one.findings.defense),
         short_verdict(one.verdict),
         str(one.findings.n),
-        mean(spreads.gain),
-        number(spreads.gain.sd),
-        number(spreads.gain.quantiles["0.5"]),
-        number(spreads.gain.quantiles["1"]),
-        number(spreads.psnr_transformed.mean),
-        number(spreads.psnr_original.mean),
-        number(spreads.ssim_original.mean, 2),
+        format_mean(spreads.gain),
+        format_number(spreads.gain.sd),
+        format_number(spreads.gain.quantiles["0.5"]),
+        format_number(spreads.gain.quantiles["1"]),
+        format_number(spreads.psnr_transformed.mean),
+        format_number(spreads.psnr_original.mean),
+        format_number(spreads.ssim_original.mean, 2),
     ]
 
 

@@ -42,7 +42,7 @@ class TracePlot:
         lines = [
             Markup('<polyline class="{}" points="{}"/>').format(
                 name,
-                " ".join(f"{100 * at / (len(curve) - 1):.1f},{_down(value):.1f}" for at, value in enumerate(curve)),
+                " ".join(f"{100 * at / (len(curve) - 1):.1f},{_from_top(value):.1f}" for at, value in enumerate(curve)),
             )
             for name, curve in self.curves.items()
         ]
@@ -57,9 +57,9 @@ class TracePlot:
         bars = [
             Markup('<rect x="{}" y="{}" width="{}" height="{}"><title>{} {}</title></rect>').format(
                 f"{at * width + 0.1 * width:.2f}",
-                f"{min(_down(value), _down(0)):.1f}",
+                f"{min(_from_top(value), _from_top(0)):.1f}",
                 f"{0.8 * width:.2f}",
-                f"{abs(_down(value) - _down(0)):.1f}",
+                f"{abs(_from_top(value) - _from_top(0)):.1f}",
                 name,
                 f"{value:.2f}",
             )
@@ -68,7 +68,7 @@ class TracePlot:
         return _svg(bars, "layers", f"similarity in the end of {len(values)} parameters, first to last")
 
 
-def traces(records: Sequence[Record]) -> list[TracePlot]:
+def trace_plots(records: Sequence[Record]) -> list[TracePlot]:
     """The cells whose attacks left a trace, in the order of the records."""
     cells: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
@@ -76,11 +76,11 @@ def traces(records: Sequence[Record]) -> list[TracePlot]:
         cells.setdefault((of.dataset, of.model, str(of.stage), of.defense, of.attack_in_words, of.attacker), []).append(
             record
         )
-    return [trace for cell, runs in cells.items() if (trace := _trace(cell, runs)) is not None]
+    return [trace for cell, runs in cells.items() if (trace := _trace_plot(cell, runs)) is not None]
 
 
-def _trace(cell: tuple[str, ...], runs: Sequence[Record]) -> TracePlot | None:
-    drawn = [run for run in runs if _whole(run)]
+def _trace_plot(cell: tuple[str, ...], runs: Sequence[Record]) -> TracePlot | None:
+    drawn = [run for run in runs if _has_all_curves(run)]
     if not drawn:
         return None
     way = np.linspace(0, 1, POINTS)
@@ -98,7 +98,7 @@ def _trace(cell: tuple[str, ...], runs: Sequence[Record]) -> TracePlot | None:
     return TracePlot(dataset, model, stage, defense, attack, attacker, len(drawn), longest, curves, layers)
 
 
-def _whole(run: Record) -> bool:
+def _has_all_curves(run: Record) -> bool:
     """Whether a record has all curves, of one length, over iterations that go up."""
     steps = run.similarity.get("iterations", ())
     same = all(len(run.similarity.get(name, ())) == len(steps) for name in CURVES)
@@ -111,14 +111,14 @@ def _resample(run: Record, name: str, way: np.ndarray) -> np.ndarray:
     return np.asarray(np.interp(way, steps / max(steps[-1], 1.0), np.clip(run.similarity[name], -1, 1)))
 
 
-def _down(value: float) -> float:
+def _from_top(value: float) -> float:
     """From [-0.2, 1] to pixels from the top, 40 high: cosines are hardly ever below 0."""
     return 40 * (1 - (max(-0.2, min(1.0, value)) + 0.2) / 1.2)
 
 
 def _svg(parts: Sequence[Markup], kind: str, label: str) -> Markup:
     line = Markup('<line class="zero" x1="0" x2="100" y1="{0}" y2="{0}"/>')
-    lines = Markup("").join(line.format(f"{_down(at):.1f}") for at in (0, 1))
+    lines = Markup("").join(line.format(f"{_from_top(at):.1f}") for at in (0, 1))
     return Markup(
         '<svg class="{}" viewBox="0 0 100 40" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
     ).format(kind, label, lines, Markup("").join(parts))

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from gradveil.audit.folder import StoredRecord
-from gradveil.errors import GradveilError
-from gradveil.io.pictures import from_png
+from gradveil.io.pictures import readable_pixels
 from gradveil.leakage.records import ESTIMATE, Record
-from gradveil.report.groups import answer
+from gradveil.report.groups import final_picture
 
 # More would make a page that no browser likes; what is left out is said.
 MOST_TILES = 1000
@@ -41,7 +40,7 @@ class Tile:
         return self.record.psnr_leaked
 
 
-def tiles(stored: Sequence[StoredRecord]) -> list[Tile]:
+def wall_tiles(stored: Sequence[StoredRecord]) -> list[Tile]:
     """A tile per record, or where there are too many those that leak most of every cell; largest gain first."""
     cells: dict[tuple[object, ...], list[Tile]] = {}
     for one in stored:
@@ -50,18 +49,18 @@ def tiles(stored: Sequence[StoredRecord]) -> list[Tile]:
         gif = f"gifs/{quote(one.name)}.gif" if one.animated else None
         cells.setdefault(key, []).append(Tile(one.record, gif, ()))
     for cell in cells.values():
-        cell.sort(key=_most_first)
+        cell.sort(key=_by_gain)
     ranked = [
         tile
         for rank in range(max(map(len, cells.values())))
         for cell in cells.values()
         for tile in cell[rank : rank + 1]
     ]
-    shown = sorted(ranked[:MOST_TILES], key=_most_first)
+    shown = sorted(ranked[:MOST_TILES], key=_by_gain)
     return [Tile(tile.record, tile.gif, _pictures(tile.record)) for tile in shown]
 
 
-def _most_first(tile: Tile) -> tuple[float, int]:
+def _by_gain(tile: Tile) -> tuple[float, int]:
     return -tile.gain, tile.record.index
 
 
@@ -73,7 +72,7 @@ def _pictures(record: Record) -> tuple[Picture, ...]:
         "transformed": "shared",
         "reconstruction": "rebuilt",
     }
-    if answer(record) == ESTIMATE:
+    if final_picture(record) == ESTIMATE:
         names[ESTIMATE] = "undone"
     if same:
         del names["transformed"]
@@ -82,8 +81,5 @@ def _pictures(record: Record) -> tuple[Picture, ...]:
 
 def check_picture(text: str) -> tuple[str | None, int, int]:
     """A base64 PNG and its size, or None where it is something else: records come from anyone."""
-    try:
-        image = from_png(text)
-    except GradveilError:
-        return None, 0, 0
-    return text, image.width, image.height
+    pixels = readable_pixels(text)
+    return (None, 0, 0) if pixels is None else (text, pixels.shape[1], pixels.shape[0])

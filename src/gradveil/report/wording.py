@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gradveil.audit.summary import Overall
+from gradveil.audit.summary import OverallVerdict
 from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
@@ -61,17 +61,17 @@ SHORT: dict[Level, str] = {
 WORD: dict[Level, str] = {LEAKS: "leaks", PROTECTS: "protects", CANNOT_TELL: "cannot tell", FAILED: "attack failed"}
 
 
-def short_verdict(one: Verdict | Overall) -> str:
+def short_verdict(one: Verdict | OverallVerdict) -> str:
     """A verdict in two words; without a defense there is no "it"."""
     return "Attack failed" if one.level == FAILED and one.defense == UNDEFENDED else SHORT[one.level]
 
 
-def in_words(defense: str) -> str:
+def describe_defense(defense: str) -> str:
     """What a defense does."""
-    return "; ".join(_one_in_words(part.strip()) for part in defense.split("|"))
+    return "; ".join(_describe_one(part.strip()) for part in defense.split("|"))
 
 
-def _one_in_words(defense: str) -> str:
+def _describe_one(defense: str) -> str:
     kind = DEFENSES.get(defense.partition(":")[0])
     if kind is not None:
         return (kind.__doc__ or "").strip().splitlines()[0].rstrip(".").replace("`", "")
@@ -82,7 +82,7 @@ def _one_in_words(defense: str) -> str:
         return "a policy with operations that are not registered here"
 
 
-def knowledge_of(records: Sequence[Record]) -> dict[str, dict[str, str]]:
+def attacker_knowledge(records: Sequence[Record]) -> dict[str, dict[str, str]]:
     """What attackers knew, by item and attacker; several answers are joined."""
     merged: dict[str, dict[str, list[str]]] = {}
     for record in records:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from gradveil.scores import Estimate, Scorer
 from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.search.ledger import Entry, Ledger
-from gradveil.search.race import interval
 from gradveil.search.result import Seen
 from gradveil.search.scoring import Goal
+from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
 
@@ -71,4 +71,4 @@ class Board:
         if not self.filter.passes(self.ledger[policy]):
             return Seen(policy, accuracy, None, None, 0)
         raced = self.race_estimate(policy)
-        return Seen(policy, accuracy, raced.mean, interval(raced.values, confidence), raced.n)
+        return Seen(policy, accuracy, raced.mean, mean_interval(raced.values, confidence), raced.n)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
 # A spread seen on a few images is mixed with that of all contenders, which counts as so many images.
@@ -43,15 +44,6 @@ def survivors(values: Mapping[str, Sequence[float]], places: int, confidence: fl
     return [name for rank, name in enumerate(names) if rank < places or means[rank] <= limit[rank]]
 
 
-def interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Student's interval for the mean; None for a single value."""
-    if len(values) < 2:
-        return None
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    reach = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
-    return mean - reach, mean + reach
-
-
 def tied_with(values: Mapping[str, Sequence[float]], confidence: float) -> dict[str, tuple[str, ...]]:
     """For each the others that a two-sided paired test cannot tell it apart from."""
     return {
@@ -62,7 +54,7 @@ def tied_with(values: Mapping[str, Sequence[float]], confidence: float) -> dict[
 
 def differ(a: Sequence[float], b: Sequence[float], confidence: float) -> bool:
     """Whether a two-sided paired test says that the means of `a` and `b`, on the same images, differ."""
-    between = interval(np.subtract(a, b).tolist(), confidence)
+    between = mean_interval(np.subtract(a, b).tolist(), confidence)
     return between is not None and not between[0] <= 0 <= between[1]
 
 

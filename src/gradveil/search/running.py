@@ -19,10 +19,11 @@ from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.search.board import Board
 from gradveil.search.ledger import Ledger, fingerprint
 from gradveil.search.plan import GRADIENTS_PER_POLICY, SearchPlan
-from gradveil.search.race import RaceRound, differ, front, interval, survivors, tied_with
+from gradveil.search.race import RaceRound, differ, front, survivors, tied_with
 from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
 from gradveil.search.sampling import make_sampler
 from gradveil.search.scoring import Goal, bring_to
+from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
 Say = Callable[[str], None]
@@ -230,7 +231,7 @@ class _Search:
                     policy=policy,
                     accuracy=self.board.accuracy(policy),
                     privacy=Estimate(measured[policy], self.board.gradients(policy)),
-                    interval=interval(measured[policy], confidence),
+                    interval=mean_interval(measured[policy], confidence),
                     alike=(
                         *(Policy.parse(name) for name in same[str(policy)]),
                         *(other for other in outside if not differ(*self.board.paired(policy, other), confidence)),

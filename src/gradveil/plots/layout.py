@@ -95,12 +95,12 @@ def write_header(figure: Figure, title: str, *sentences: str) -> float:
 
 def _wrap(figure: Figure, sentence: str) -> list[str]:
     room = figure.get_size_inches()[0] - 0.24
-    if width_of(figure, sentence, CAPTION) <= room:
+    if text_width(figure, sentence, CAPTION) <= room:
         return [sentence]
     lines = [""]
     for word in sentence.split():
         longer = f"{lines[-1]} {word}".lstrip()
-        if width_of(figure, longer, CAPTION) <= room:
+        if text_width(figure, longer, CAPTION) <= room:
             lines[-1] = longer
         else:
             lines.append(word)
@@ -139,12 +139,12 @@ def place_axes(axes: Axes, *, top: float, bottom: float, right: float = 0.2) -> 
     put(0.8 + 0.12 - outer.x0 / figure.dpi)
 
 
-def short(name: str, longest: int = LONGEST_NAME) -> str:
+def shorten(name: str, longest: int = LONGEST_NAME) -> str:
     """The name itself, or its two ends where it is longer than any picture has room for."""
     return name if len(name) <= longest else f"{name[: longest // 2]}…{name[-(longest - longest // 2 - 1) :]}"
 
 
-def width_of(figure: Figure, words: str, size: float = LABEL) -> float:
+def text_width(figure: Figure, words: str, size: float = LABEL) -> float:
     """How wide a text would be, in inches."""
     text = figure.text(0, 0, words, size=size)
     width = text.get_window_extent().width / figure.dpi
@@ -152,7 +152,7 @@ def width_of(figure: Figure, words: str, size: float = LABEL) -> float:
     return width
 
 
-def frame(shown: Floats, others: Floats) -> tuple[float, float]:
+def axis_limits(shown: Floats, others: Floats) -> tuple[float, float]:
     """Axis limits with room for all of `shown`, and for `others` but those so far off that they would squeeze the rest."""
     for inner in ([0.5], [0.25, 0.75], [0.0, 1.0]):  # no more of the others than it takes to have a scale
         core = np.concatenate([shown, np.quantile(others, inner, method="nearest") if others.size else others])
@@ -166,7 +166,7 @@ def frame(shown: Floats, others: Floats) -> tuple[float, float]:
     return low - room, high + room
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def spread_apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """The places nearest to the `wanted` ones, which ascend, that are `gap` apart and lie between `low` and `high`.
 
     Least squares: with i gaps taken off place i the places need only ascend, which pooling neighbours achieves.
@@ -188,7 +188,7 @@ def plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def images(counts: Collection[int]) -> str:
+def count_images(counts: Collection[int]) -> str:
     """How many images stand behind the figures, `n = 100 images` or `n = 20 to 100 images`."""
     few, many = min(counts), max(counts)
     return (
