@@ -3,7 +3,9 @@
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from types import FunctionType
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gradveil.errors import GradveilError
@@ -56,6 +58,21 @@ def format_setting(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return "+".join(value) if isinstance(value, tuple) else str(value)
+
+
+def describe(thing: object) -> str:
+    """A text that is the same in every process: an object by its settings, a function by its name and what it closes over."""
+    if is_dataclass(thing) and not isinstance(thing, type):
+        settings = (f"{field.name}={describe(getattr(thing, field.name))}" for field in fields(thing) if field.repr)
+        return f"{type(thing).__qualname__}({', '.join(settings)})"
+    if isinstance(thing, partial):
+        return f"{describe(thing.func)}{thing.args}{thing.keywords}"
+    if isinstance(thing, FunctionType):
+        closed = [cell.cell_contents for cell in thing.__closure__ or ()]
+        # A function may close over itself.
+        names = [one.__qualname__ if isinstance(one, FunctionType) else describe(one) for one in closed]
+        return f"{thing.__qualname__}[{', '.join(names)}]" if names else thing.__qualname__
+    return repr(thing)
 
 
 def _read(kind: Callable[..., object], name: str, key: str, value: str) -> object:

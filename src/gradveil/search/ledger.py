@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
@@ -23,6 +23,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, S
 
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import content_hash
+from gradveil.naming import describe
 from gradveil.scores import Scorer
 from gradveil.search.sampling import RECORDED, parameters
 from gradveil.transforms import Policy
@@ -124,8 +125,12 @@ class Ledger:
         name = str(policy)
         if name not in self._trials or name in self._closed:  # what Optuna holds as ended cannot be added to
             attributes = {"policy": name, _SCORES: asdict(entry)}
+            point = parameters(policy)
             template = create_trial(
-                state=TrialState.RUNNING, params=parameters(policy), distributions=RECORDED, user_attrs=attributes
+                state=TrialState.RUNNING,
+                params=point,
+                distributions=RECORDED if point else {},
+                user_attrs=attributes,
             )
             self._trials[name] = self._storage.create_new_trial(self._study, template_trial=template)
             self._closed.discard(name)
@@ -204,19 +209,17 @@ def _open_study(url: str | None, name: str, objectives: tuple[str, ...]) -> tupl
 
 
 def fingerprint(scorer: Scorer) -> str:
-    """Changes whenever a score could."""
+    """Changes whenever a score could, but for the code of a function: its name stands for it."""
     settings: list[object] = [
         scorer.images,
         scorer.batches,
         scorer.batch_size,
         scorer.definition,
         scorer.points,
-        scorer.score,
+        scorer.score if isinstance(scorer.score, str) else describe(scorer.score),
         scorer.seed,
+        describe(scorer.privacy_score.function),
     ]
-    function = scorer.privacy_score.function
-    # The name of a function stands for it; a dataclass also shows its settings.
-    settings += [repr(function) if is_dataclass(function) else getattr(function, "__qualname__", "")]
     settings += [str(scorer.trained), str(scorer.untrained)]
     weights = [*scorer.trained.state_dict().values(), *scorer.untrained.state_dict().values()]
     digest = hashlib.sha256(json.dumps(settings).encode())

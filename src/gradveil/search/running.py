@@ -21,7 +21,6 @@ from gradveil.search.ledger import Ledger, fingerprint
 from gradveil.search.plan import GRADIENTS_PER_POLICY, SearchPlan
 from gradveil.search.race import RaceRound, differ, front, interval, survivors, tied_with
 from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
-from gradveil.search.sampling import make_sampler
 from gradveil.search.scoring import Goal, bring_to
 from gradveil.transforms import Policy
 
@@ -99,7 +98,7 @@ class _Search:
 
     def explore(self) -> list[Policy]:
         """The accuracy filter and a first look for every policy that is drawn; gives those that pass."""
-        sampler = make_sampler(self.plan.sampler, self.scorer.seed, self.scorer.held_out.image_shape[0])
+        sampler = self.plan.make_sampler(self.scorer.seed, self.scorer.held_out.image_shape[0])
         images = min(self.plan.first_look, self.racing)
         look = Goal(quick=images) if self.quick_images else Goal(full=images)
         qualified: list[Policy] = []
@@ -232,7 +231,7 @@ class _Search:
                     privacy=Estimate(measured[policy], self.board.gradients(policy)),
                     interval=interval(measured[policy], confidence),
                     alike=(
-                        *(Policy.parse(name) for name in same[str(policy)]),
+                        *(other for other in best if str(other) in same[str(policy)]),
                         *(other for other in outside if not differ(*self.board.paired(policy, other), confidence)),
                     ),
                     fresh=bool(self.board.used(policy).fresh),
