@@ -25,7 +25,7 @@ from gradveil.scores.privacy import Smooth
 from gradveil.scores.reference import algorithm_1
 from gradveil.search import SearchPlan, SearchResult, disjoint_hybrid, search
 from gradveil.search.accuracy_filter import AccuracyFilter
-from gradveil.search.ledger import STUDY, Entry, Ledger, fingerprint
+from gradveil.search.ledger import STUDY, Ledger, LedgerEntry, fingerprint
 from gradveil.search.ranking import rank, single_operations
 from gradveil.transforms import OPERATIONS, Policy, register
 from gradveil.transforms.sampling import random_policies
@@ -248,7 +248,7 @@ def test_workers_and_backends_do_not_change_the_result(
 def test_unknown_names_are_said(scorer: Scorer, tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match="unknown backend"):
         search(scorer, tmp_path / "s.sqlite3", PLAN, backend="abacus")
-    with pytest.raises(GradveilError, match="loky would do"):
+    with pytest.raises(GradveilError, match="such as loky, got 'threading'"):
         search(scorer, tmp_path / "s.sqlite3", PLAN, backend="threading")
     with pytest.raises(GradveilError, match="finite"):
         SearchPlan(redundancy=float("inf"))
@@ -303,11 +303,11 @@ def test_a_larger_search_goes_on_from_a_smaller_one(
 def _counting(looked: list[object]) -> object:
     from gradveil.search.accuracy_filter import measure_batch
 
-    def counted(scorer: Scorer, policy: Policy, batch: int) -> Entry:
+    def count(scorer: Scorer, policy: Policy, batch: int) -> LedgerEntry:
         looked.append((policy, batch))
         return measure_batch(scorer, policy, batch)
 
-    return counted
+    return count
 
 
 SCRIPT = """
@@ -437,7 +437,7 @@ def test_guided_samplers(scorer: Scorer, tmp_path: Path, sampler: str) -> None:
     small = replace(scorer, images=4, batches=1, batch_size=4)
     found = search(small, tmp_path / "a.sqlite3", plan)
     drawn = [one.policy for one in found.seen]
-    assert len({policy.canonical(1) for policy in drawn}) == 25  # a generation of twenty, and one that heard of it
+    assert len({policy.canonical(1) for policy in drawn}) == 25  # a generation of twenty, and one that learned from it
     assert found == search(small, None, plan, workers=2)
     assert found == search(small, tmp_path / "a.sqlite3", plan)  # proposes the same again, and finds it all there
     other = search(replace(small, seed=1), None, plan)
@@ -449,14 +449,14 @@ def test_tpe_learns() -> None:
     from gradveil.search.sampling import SAMPLERS
 
     sampler = SAMPLERS["tpe"](0, 3)
-    shares = []
+    fractions = []
     for _ in range(8):
         drawn = sampler.propose(20)
         inverted = ["invert" in policy.names() for policy in drawn]
-        shares.append(np.mean(inverted))
+        fractions.append(np.mean(inverted))
         sampler.tell({policy: (0.0 if hit else 1.0, 0.0) for policy, hit in zip(drawn, inverted, strict=True)})
     usual = np.mean(["invert" in policy.names() for policy in random_policies(0, 500, channels=3)])
-    assert np.mean(shares[1:]) > 1.5 * usual
+    assert np.mean(fractions[1:]) > 1.5 * usual
 
 
 def test_another_search_in_the_same_place_is_refused(scorer: Scorer, tmp_path: Path) -> None:
@@ -486,7 +486,7 @@ def test_a_storage_that_fails_in_mid_search_is_one_line(
 
 
 def test_a_filter_nobody_passes_is_said(scorer: Scorer, tmp_path: Path) -> None:
-    with pytest.raises(GradveilError, match="none of 20 policies qualifies: a larger redundancy"):
+    with pytest.raises(GradveilError, match="none of 20 policies qualifies: allow a larger redundancy"):
         search(scorer, tmp_path / "s.sqlite3", SearchPlan(policies=2, keep=1, redundancy=1e-9))
 
 
@@ -503,9 +503,9 @@ def test_fewer_qualified_than_asked_for_goes_on_sampling(scorer: Scorer, tmp_pat
     assert {one.policy for one in found.best} <= passing
 
 
-def _all_batches(scorer: Scorer, policy: Policy) -> Entry:
+def _all_batches(scorer: Scorer, policy: Policy) -> LedgerEntry:
     found = scorer.accuracy(policy)
-    return Entry(accuracy=found.values, rows=(scorer.batch_size,) * found.n)
+    return LedgerEntry(accuracy=found.values, rows=(scorer.batch_size,) * found.n)
 
 
 class Blind(nn.Module):

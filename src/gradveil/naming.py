@@ -21,7 +21,7 @@ def lookup(table: Mapping[str, T], name: str, kind: str, more: str = "") -> T:
 
 
 def unknown(name: str, known: Iterable[str], kind: str, more: str = "") -> GradveilError:
-    """The error for an unknown `kind` of thing; `more` names what else would do besides `known`."""
+    """The error for an unknown `kind` of thing; `more` names what else is allowed besides `known`."""
     names = list(known)
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ";"
@@ -49,7 +49,7 @@ def parse_settings(kind: Callable[..., T], name: str, settings: str | None, *, e
         given[key] = _read(kind, name, key, value.strip() if equals else part)
     missing = [field for field in known.values() if field.default is MISSING and field.name not in given]
     if missing:
-        raise GradveilError(f"{name!r} needs a {missing[0].name}: something like {example} would do")
+        raise GradveilError(f"{name!r} needs a {missing[0].name}, for example {example}")
     return kind(**given)
 
 

@@ -22,13 +22,13 @@ from gradveil.io.tensors import content_hash
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.models import untrained
+from gradveil.models import untrained_model
 from gradveil.models.weights import ModelCard, load_state, save_weights
 from gradveil.naming import slug
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
-from gradveil.training import Recipe, Trained, train
+from gradveil.training import Recipe, TrainingResult, train
 from gradveil.training.early import train_steps
 from gradveil.training.networks import load_model
 from gradveil.types import Batch, Dataset, ImageSet, to_unit
@@ -120,17 +120,17 @@ def staged(
         return module
     if stage == TRAINED:
         assert plan.weights is not None
-        module = untrained(plan.model, dataset, seed=plan.seed)
+        module = untrained_model(plan.model, dataset, seed=plan.seed)
         load_state(module, Path(plan.weights))
         return defense.network(module, seed=plan.seed)
-    network = defense.network(untrained(plan.model, dataset, seed=plan.seed), seed=plan.seed)
+    network = defense.network(untrained_model(plan.model, dataset, seed=plan.seed), seed=plan.seed)
     if int(stage) == 0:
         return network
     path = folder / "networks" / f"{_key(plan, stage, str(defense), dataset, network)}.safetensors"
     if path.is_file():
         load_state(network, path)
         return network.eval()
-    with one_thread():
+    with using_one_thread():
         train_steps(network, dataset, int(stage), defense=defense, seed=plan.seed)
     card = ModelCard(
         plan.model,
@@ -155,16 +155,18 @@ def _key(plan: AuditPlan, stage: str, defense: str, dataset: Dataset, network: n
 
 def _trainings(
     plan: AuditPlan, dataset: Dataset, folder: Path, progress: Progress
-) -> Iterator[tuple[str, int, Trained]]:
+) -> Iterator[tuple[str, int, TrainingResult]]:
     for seed in range(plan.seed, plan.seed + plan.trainings):
         for defense in plan.defenses:
             yield defense, seed, _train(plan, parse_defense(defense), seed, dataset, folder, progress)
 
 
-def _train(plan: AuditPlan, defense: Defense, seed: int, dataset: Dataset, folder: Path, progress: Progress) -> Trained:
+def _train(
+    plan: AuditPlan, defense: Defense, seed: int, dataset: Dataset, folder: Path, progress: Progress
+) -> TrainingResult:
     name = slug(str(defense))
     mark = hashlib.sha256(str(defense).encode()).hexdigest()[:6]
-    with one_thread():
+    with using_one_thread():
         return train(
             dataset,
             plan.model,

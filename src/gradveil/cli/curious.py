@@ -95,12 +95,12 @@ def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]"
     from gradveil.federated.curious.summary import leaks_of
     from gradveil.federated.curious.watch import attack_all
     from gradveil.federated.recordings import recordings_in
-    from gradveil.parallel import one_thread
+    from gradveil.parallel import using_one_thread
     from gradveil.progress import bar
 
     attack = how.make_attack()
     total = attack.iterations * attack.restarts * len(recordings_in(folder))
-    with one_thread(), bar(f"{how.attack} on what was recorded", total, "steps") as advance:
+    with using_one_thread(), bar(f"{how.attack} on what was recorded", total, "steps") as advance:
         problems: list[str] = []
         leaks = leaks_of(attack_all(folder, how, load, problems=problems, advance=advance))
     for problem in problems:

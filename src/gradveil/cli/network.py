@@ -47,18 +47,18 @@ def open_network(
     """
     from gradveil.defenses import Defense, NoDefense
     from gradveil.errors import GradveilError
-    from gradveil.models import build, untrained
+    from gradveil.models import build, untrained_model
     from gradveil.models.weights import fits
-    from gradveil.parallel import one_thread
+    from gradveil.parallel import using_one_thread
     from gradveil.training.early import train_steps
     from gradveil.training.networks import load_model
 
     if weights is None:
         name = model or DEFAULT_MODEL
-        fresh = (defense or Defense()).network(untrained(name, dataset, seed=seed), seed=seed)
+        fresh = (defense or Defense()).network(untrained_model(name, dataset, seed=seed), seed=seed)
         if not stage:
             return Network(fresh, name, "untrained")
-        with one_thread():
+        with using_one_thread():
             train_steps(fresh, dataset, stage, defense=defense or Defense(), seed=seed)
         return Network(fresh, name, f"after {stage} training steps")
     if stage is not None:

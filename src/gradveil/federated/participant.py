@@ -13,8 +13,8 @@ from gradveil.defenses import Defense
 from gradveil.federated.partitions import partition_indices
 from gradveil.federated.plan import FederatedPlan
 from gradveil.io.tensors import content_hash
-from gradveil.models import untrained
-from gradveil.models.stochastic import drawing, normal
+from gradveil.models import untrained_model
+from gradveil.models.stochastic import drawing, normal_source
 from gradveil.models.structure import structure_of
 from gradveil.randomness import derive_seed, generator, hashed_uniform
 from gradveil.training.batches import crop_and_flip
@@ -97,7 +97,7 @@ class Participant:
         before = [buffer.clone() for buffer in buffers.values()]
         if modes:
             network.train()
-        draws = normal(generator(self.plan.seed, "draws", number, self.number))
+        draws = normal_source(generator(self.plan.seed, "draws", number, self.number))
         try:
             # Layers of others, such as dropout, draw from the global stream: it is borrowed and put back.
             with drawing(network, draws), torch.random.fork_rng(devices=[]):
@@ -169,4 +169,4 @@ def participants_of(plan: FederatedPlan, images: ImageSet) -> list[Participant]:
 
 def network_of(plan: FederatedPlan, dataset: Dataset) -> nn.Module:
     """The network they begin with, with whatever the defense adds to it."""
-    return plan.make_defense().network(untrained(plan.model, dataset, seed=plan.seed), seed=plan.seed)
+    return plan.make_defense().network(untrained_model(plan.model, dataset, seed=plan.seed), seed=plan.seed)

@@ -72,7 +72,7 @@ class Scorer:
         _ = self.privacy_score
 
     def __call__(self, policy: Policy, *, advance: Advance = ignore) -> Scores:
-        """Both scores of `policy`; `advance` hears of every image of S_pri."""
+        """Both scores of `policy`; `advance` is called for every image of S_pri."""
         return Scores(self.privacy(policy, advance=advance), self.accuracy(policy))
 
     @cached_property

@@ -36,7 +36,7 @@ _OPEN_AGAIN = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds until the next try where open
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """Everything computed for one policy: S_acc by batch, S_pri by image.
 
     `rows` counts the images of each batch. `quick` holds quick looks and `full` full scores of the first images in the scorer's
@@ -55,9 +55,9 @@ class Entry:
         """How much is known."""
         return len(self.accuracy) + len(self.quick) + len(self.full) + len(self.fresh) + (self.failed is not None)
 
-    def and_then(self, more: "Entry") -> "Entry":
+    def __add__(self, more: "LedgerEntry") -> "LedgerEntry":
         """This entry and what was computed after it."""
-        return Entry(
+        return LedgerEntry(
             accuracy=self.accuracy + more.accuracy,
             rows=self.rows + more.rows,
             quick=self.quick + more.quick,
@@ -67,11 +67,11 @@ class Entry:
         )
 
 
-def _reachable(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """A storage that fails in the middle of a search is one line; what it holds is safe."""
+def _explain_failures(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """Make one line of a storage that fails in the middle of a search; what it holds is safe."""
 
     @wraps(method)
-    def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
         try:
             method(*arguments, **options)
         except (SQLAlchemyError, StorageInternalError) as error:
@@ -79,7 +79,7 @@ def _reachable(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
                 f"the study's storage failed ({type(error).__name__}); start again when it can be reached to go on"
             ) from error
 
-    return guarded
+    return call
 
 
 class Ledger:
@@ -91,12 +91,12 @@ class Ledger:
         self.shared = isinstance(place, str)
         self._storage, self._study = _open(place, fingerprint, objectives)
         self.objectives = len(objectives)
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LedgerEntry] = {}
         self._trials: dict[str, int] = {}
         self._closed: set[str] = set()
         self.read()
 
-    @_reachable
+    @_explain_failures
     def read(self) -> None:
         """Take in what the storage holds."""
         for trial in self._storage.get_all_trials(self._study, deepcopy=False):
@@ -110,17 +110,17 @@ class Ledger:
                 (self._closed.add if trial.state.is_finished() else self._closed.discard)(policy)
         self._read = time.monotonic()
 
-    def __getitem__(self, policy: Policy) -> Entry:
-        return self._entries.get(str(policy), Entry())
+    def __getitem__(self, policy: Policy) -> LedgerEntry:
+        return self._entries.get(str(policy), LedgerEntry())
 
-    def latest(self, policy: Policy) -> Entry:
+    def latest(self, policy: Policy) -> LedgerEntry:
         """As `self[policy]`, after a look at what other machines have done in the meantime."""
         if self.shared and time.monotonic() - self._read > _READ_AGAIN:
             self.read()
         return self[policy]
 
-    @_reachable
-    def write(self, policy: Policy, entry: Entry) -> None:
+    @_explain_failures
+    def write(self, policy: Policy, entry: LedgerEntry) -> None:
         """Keep `entry`, which knows more than what was known of the policy."""
         name = str(policy)
         if name not in self._trials or name in self._closed:  # what Optuna holds as ended cannot be added to
@@ -149,7 +149,7 @@ class Ledger:
             # For Optuna's own plots: how the mean moves as images come in. It keeps no such steps for several objectives.
             self._storage.set_trial_intermediate_value(self._trials[name], len(raced), statistics.fmean(raced))
 
-    @_reachable
+    @_explain_failures
     def close(self, policy: Policy, values: tuple[float, ...] | None, state: TrialState) -> None:
         """End the policy's trial, for whoever reads the study with Optuna's own tools."""
         name = str(policy)
@@ -159,9 +159,9 @@ class Ledger:
             self._closed.add(name)
 
 
-def _entry(data: Mapping[str, Sequence[float]]) -> Entry:
+def _entry(data: Mapping[str, Sequence[float]]) -> LedgerEntry:
     failed = data["failed"]
-    return Entry(
+    return LedgerEntry(
         accuracy=tuple(data["accuracy"]),
         rows=tuple(int(count) for count in data["rows"]),
         quick=tuple(data["quick"]),
@@ -193,9 +193,9 @@ def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...
 
 
 def _open_study(url: str | None, name: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, optuna.Study]:
-    """The study, made where there is none. Of machines that make it at once, all but one find half of it and try again."""
+    """The study, made where there is none. Of machines that make it together, all but one find half of it and try again."""
 
-    def opened() -> tuple[BaseStorage, optuna.Study]:
+    def open_once() -> tuple[BaseStorage, optuna.Study]:
         storage = get_storage(url)
         return storage, optuna.create_study(
             storage=storage, study_name=name, directions=objectives, load_if_exists=True
@@ -203,9 +203,9 @@ def _open_study(url: str | None, name: str, objectives: tuple[str, ...]) -> tupl
 
     for seconds in _OPEN_AGAIN:
         with suppress(IntegrityError, OperationalError, ProgrammingError):
-            return opened()
+            return open_once()
         time.sleep(seconds)
-    return opened()
+    return open_once()
 
 
 def fingerprint(scorer: Scorer) -> str:

@@ -44,7 +44,7 @@ def survivors(values: Mapping[str, Sequence[float]], places: int, confidence: fl
 
 
 def interval(values: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Student's interval for the mean; None for a single value."""
+    """Student's confidence interval for the mean; None for a single value."""
     if len(values) < 2:
         return None
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
@@ -53,7 +53,7 @@ def interval(values: Sequence[float], confidence: float) -> tuple[float, float] 
 
 
 def tied_with(values: Mapping[str, Sequence[float]], confidence: float) -> dict[str, tuple[str, ...]]:
-    """For each the others that a two-sided paired test cannot tell it apart from."""
+    """For each the others it is statistically tied with, by a two-sided paired test."""
     return {
         name: tuple(o for o in values if o != name and not differ(values[name], values[o], confidence))
         for name in values
@@ -66,7 +66,7 @@ def differ(a: Sequence[float], b: Sequence[float], confidence: float) -> bool:
     return between is not None and not between[0] <= 0 <= between[1]
 
 
-def front(points: Mapping[Policy, tuple[float, float]]) -> tuple[Policy, ...]:
+def pareto_front(points: Mapping[Policy, tuple[float, float]]) -> tuple[Policy, ...]:
     """The Pareto front of (privacy, lower is better; accuracy, higher is better), most private first."""
     chosen: list[Policy] = []
     best = -math.inf

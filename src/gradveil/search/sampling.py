@@ -13,7 +13,7 @@ from gradveil.randomness import derive_seed
 from gradveil.transforms import LIBRARY, Policy
 from gradveil.transforms.sampling import distinct_policies
 
-GENERATION = 20  # policies a guided sampler proposes before it hears of their scores, whatever the number of workers
+GENERATION = 20  # policies a guided sampler proposes before it learns their scores, whatever the number of workers
 NOTHING = "none"  # in place of a second or third operation
 
 # Privacy (lower is better) and accuracy (higher is better).
@@ -68,7 +68,7 @@ class RandomSampler:
 
 @dataclass
 class GuidedSampler:
-    """Policies proposed by an Optuna sampler that hears of the scores of those before.
+    """Policies proposed by an Optuna sampler that learns the scores of those before.
 
     The sampler works on a study in memory. Proposals depend on the seed and the scores alone, so a search that was killed
     proposes the same again and finds their scores in its own study.
@@ -108,16 +108,16 @@ class GuidedSampler:
 
     def tell(self, scores: Mapping[Policy, ScorePair]) -> None:
         """The scores of what was proposed last; what is missing had none and counts as bad as the worst."""
-        self._scores |= {policy.canonical(self.channels): told for policy, told in scores.items()}
+        self._scores |= {policy.canonical(self.channels): pair for policy, pair in scores.items()}
         if self._scores:
-            told = list(self._scores.values())
-            worst = max(privacy for privacy, _ in told), min(accuracy for _, accuracy in told)
+            pairs = self._scores.values()
+            worst = max(privacy for privacy, _ in pairs), min(accuracy for _, accuracy in pairs)
             for trial, same in self._waiting:
                 self._tell(trial, self._scores.get(same, worst))
             self._waiting.clear()
 
-    def _tell(self, trial: optuna.Trial, told: ScorePair) -> None:
-        self._study.tell(trial, told[: len(self.directions)])
+    def _tell(self, trial: optuna.Trial, scores: ScorePair) -> None:
+        self._study.tell(trial, scores[: len(self.directions)])
 
 
 SAMPLERS: dict[str, MakeSampler] = {

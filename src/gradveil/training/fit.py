@@ -17,7 +17,7 @@ from torch import nn
 from gradveil.defenses import Defense, NoDefense
 from gradveil.errors import GradveilError
 from gradveil.io.files import claim, write_csv
-from gradveil.models import untrained
+from gradveil.models import untrained_model
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
 from gradveil.training.batches import plain_loader, training_loader
@@ -29,7 +29,7 @@ from gradveil.version import __version__
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A finished training: test accuracy after the last epoch and of the best one, and where the weights are."""
 
     accuracy: float
@@ -57,7 +57,7 @@ def train(
     workers: int = 0,
     tensorboard: bool = False,
     progress: Progress = silent,
-) -> Trained:
+) -> TrainingResult:
     """Train `model` on `dataset` in `folder`: `last.safetensors`, `best.safetensors`, `history.csv` and what resuming needs.
 
     The defense acts as it does at a participant: on the images, the network and the gradient of every step.
@@ -65,7 +65,7 @@ def train(
     """
     recipe, defense = recipe or Recipe(), defense or NoDefense()
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
-    network = defense.network(untrained(model, dataset, seed=seed), seed=seed)
+    network = defense.network(untrained_model(model, dataset, seed=seed), seed=seed)
     classes = len(dataset.train.classes)
     sampled = defense.with_expected_batch(min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
@@ -81,7 +81,7 @@ def train(
         defense=str(defense),
         gradveil=__version__,
     )
-    with _quiet(), progress(f"training {model}", recipe.epochs * len(batches), "steps") as advance:
+    with _silencing_lightning(), progress(f"training {model}", recipe.epochs * len(batches), "steps") as advance:
         keeper = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(
             devices=1,
@@ -102,7 +102,7 @@ def train(
             weights_only=True,
         )
     accuracies = [row["accuracy"] for row in keeper.history]
-    return Trained(
+    return TrainingResult(
         accuracy=accuracies[-1],
         best_accuracy=max(accuracies),
         test_images=len(dataset.test),
@@ -170,7 +170,7 @@ def _tensorboard_logger(folder: Path) -> TensorBoardLogger:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silencing_lightning() -> Iterator[None]:
     """Silence Lightning's remarks on hardware and workers; errors still come through."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level

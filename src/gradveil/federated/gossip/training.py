@@ -16,7 +16,7 @@ from gradveil.federated.gossip.topology import Topology
 from gradveil.federated.history import HistoryRow, read_history
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.rounds import CHECKPOINT_SECONDS
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.types import Dataset
 
@@ -97,7 +97,7 @@ def join(
             raise GradveilError(f"no meeting at {rendezvous} within {START_SECONDS:g} s; {tip} would do") from error
         group = Group(rank, plan.participants, store, patience)
         try:
-            with progress(_title(plan), plan.rounds, "steps") as advance, one_thread(), group.joining():
+            with progress(_title(plan), plan.rounds, "steps") as advance, using_one_thread(), group.joining():
                 Peer(terms, dataset, folder, group).train(advance)
         except GradveilError:
             if rank == 0:  # the news of who is gone are kept here: the others have to read them first
