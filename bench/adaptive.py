@@ -13,7 +13,7 @@ from gradveil.defenses import parse_defense
 from gradveil.io.files import write_json
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
-from gradveil.models import untrained
+from gradveil.models import untrained_model
 from gradveil.progress import bar
 from gradveil.training.stage import Stage
 
@@ -41,7 +41,7 @@ def run(workers: int = 1) -> dict[str, object]:
     dataset = load(DATASET)
     rows = []
     for model, defense in CASES:
-        network = parse_defense(defense).network(untrained(model, dataset), seed=0)
+        network = parse_defense(defense).network(untrained_model(model, dataset), seed=0)
         psnr: dict[str, list[float]] = {}
         gains: dict[str, list[float]] = {}
         for attacker in ("plain",) if defense == UNDEFENDED else ("plain", "adaptive"):

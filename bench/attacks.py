@@ -12,8 +12,8 @@ from gradveil.attacks import Evidence, Inversion, parse_attack
 from gradveil.attacks.objectives import cosine_distance
 from gradveil.client import share, trainable_parameters
 from gradveil.datasets import load
-from gradveil.models import normalization, untrained
-from gradveil.parallel import one_thread
+from gradveil.models import normalization, untrained_model
+from gradveil.parallel import using_one_thread
 from gradveil.types import Batch, Dataset, Gradients, to_unit
 
 MODELS = ("convnet-16", "resnet20")
@@ -23,7 +23,7 @@ ITERATIONS = 200
 
 def run(turns: int = 5) -> list[dict[str, object]]:
     """A row per model; `value` is how many times faster an iteration of ours is."""
-    with one_thread():
+    with using_one_thread():
         return [
             *(_alone(model, turns) for model in MODELS),
             *(_together(model, turns) for model in TOGETHER),
@@ -38,7 +38,7 @@ def evidence_of(model: nn.Module, dataset: Dataset, index: int) -> tuple[Evidenc
 
 def _alone(name: str, turns: int) -> dict[str, object]:
     dataset = load("fashion-mnist-tenth")
-    model = untrained(name, dataset).eval()
+    model = untrained_model(name, dataset).eval()
     evidence, batch = evidence_of(model, dataset, 0)
     attack = parse_attack("adam+cosine", iterations=ITERATIONS)
     compared = side_by_side(
@@ -52,7 +52,7 @@ def _alone(name: str, turns: int) -> dict[str, object]:
 
 def _together(name: str, turns: int) -> dict[str, object]:
     dataset = load("fashion-mnist-tenth")
-    model = untrained(name, dataset).eval()
+    model = untrained_model(name, dataset).eval()
     evidences = [evidence_of(model, dataset, index)[0] for index in range(8)]
     attack = parse_attack("adam+cosine", iterations=ITERATIONS // 20)
     assert isinstance(attack, Inversion)

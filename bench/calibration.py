@@ -7,7 +7,7 @@ import numpy as np
 
 from gradveil.datasets import load
 from gradveil.io.files import write_json
-from gradveil.models import untrained
+from gradveil.models import untrained_model
 from gradveil.parallel import run_jobs
 from gradveil.progress import bar
 from gradveil.scores import Scorer
@@ -24,7 +24,7 @@ BATCHES, BATCH_SIZE = 4, 25
 def make_scorer(name: str, model: str, classes: int, batch_size: int, data_dir: Path | None) -> Scorer:
     """A scorer for S_acc alone; the number of classes is the network's, which is all that S_acc sees of it."""
     dataset = load(name, data_dir=data_dir)
-    network = untrained(model, dataset, classes=classes).eval()
+    network = untrained_model(model, dataset, classes=classes).eval()
     return Scorer(network, network, dataset.test, images=1, batches=BATCHES, batch_size=batch_size)
 
 

@@ -10,9 +10,9 @@ from gradveil.defenses.base import Attacker
 from gradveil.defenses.parts import private_part
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
-from gradveil.models import untrained
+from gradveil.models import untrained_model
 from gradveil.naming import slug
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
 from gradveil.training.batches import PoissonBatches
@@ -71,7 +71,7 @@ def row(
         found["delta"] = private.delta
     if not images:
         return found
-    network = parse_defense(defense).network(untrained(case.model, dataset), seed=0)
+    network = parse_defense(defense).network(untrained_model(case.model, dataset), seed=0)
     attackers: tuple[Attacker, ...] = ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
     for attacker in attackers:
         scenario = ScenarioKey(
@@ -98,7 +98,7 @@ def row(
 
 def _accuracy(dataset: Dataset, case: Case, defense: str, folder: Path, seeds: Sequence[int]) -> dict[str, object]:
     """The test accuracy of the last epoch and its standard error: over seeds where there are several, else over test images."""
-    with one_thread():
+    with using_one_thread():
         trained = [
             train(
                 dataset,

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from bench.measure import side_by_side
 from gradveil.datasets import load
 from gradveil.federated import FederatedPlan, federate, network_of, participants_of
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.training.batches import crop_and_flip
 from gradveil.types import to_unit
 
@@ -49,7 +49,7 @@ def run(turns: int = 21) -> list[dict[str, object]]:
             with torch.no_grad():
                 network.eval()(to_unit(dataset.test.images[:1]))
 
-        with one_thread():
+        with using_one_thread():
             compared = side_by_side(engine, bare, turns=turns)
         settings = f"{ROUNDS} rounds of 10 participants with 13 images 28x28 each, one thread, {turns} turns, against a bare loop"
         rows.append(compared.row(f"federated engine, {model}", settings))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gradveil.datasets import load
 from gradveil.io.files import writing
-from gradveil.models import untrained
+from gradveil.models import untrained_model
 from gradveil.parallel import run_jobs
 from gradveil.progress import bar
 from gradveil.scores import Scorer
@@ -45,7 +45,7 @@ def semi_trained() -> Path:
 def make_scorer(weights: Path | None) -> Scorer:
     """The scorer of the search that is judged; without weights good for S_acc alone."""
     dataset = load(DATASET, seed=SEED)
-    fresh = untrained(MODEL, dataset, seed=SEED)
+    fresh = untrained_model(MODEL, dataset, seed=SEED)
     return Scorer(
         fresh if weights is None else load_model(weights)[0],
         fresh,

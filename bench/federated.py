@@ -15,7 +15,7 @@ from gradveil.federated.curious.summary import leaks_of
 from gradveil.federated.curious.watch import attack_all
 from gradveil.io.files import write_json
 from gradveil.leakage.scenario import ScenarioKey
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
 from gradveil.training.stage import Stage
@@ -93,7 +93,7 @@ def curious() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    with one_thread():
+    with using_one_thread():
         for row in run()["rows"]:  # type: ignore[attr-defined]
             print(row)
     print(f"written: {RESULT}")

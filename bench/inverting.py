@@ -18,8 +18,8 @@ from gradveil.attacks import parse_attack
 from gradveil.datasets import load
 from gradveil.io.files import write_json
 from gradveil.leakage import metrics
-from gradveil.models import untrained
-from gradveil.parallel import one_thread
+from gradveil.models import untrained_model
+from gradveil.parallel import using_one_thread
 from gradveil.progress import bar
 
 IMAGES, PUBLISHED, EVERY = 10, 4800, 50
@@ -30,7 +30,7 @@ def run() -> dict[str, object]:
     """Attack what is missing below `FOLDER`, compare, and write `RESULT`."""
     jobs = [(index, model, who) for index in range(IMAGES) for model in MODELS for who in ("ours", "published")]
     found = {}
-    with one_thread(), bar("attacks", len(jobs), "images") as advance:
+    with using_one_thread(), bar("attacks", len(jobs), "images") as advance:
         for index, model, who in jobs:
             path = FOLDER / f"{who}-{model}-{index}.json"
             if not path.exists():
@@ -51,7 +51,7 @@ def run() -> dict[str, object]:
 
 def _attacked(name: str, index: int, who: str) -> dict[str, object]:
     dataset = load("fashion-mnist-tenth")
-    model = untrained(name, dataset).eval()
+    model = untrained_model(name, dataset).eval()
     evidence, batch = evidence_of(model, dataset, index)
     history: list[tuple[int, float]] = []
 

@@ -27,7 +27,7 @@ from gradveil.leakage import metrics
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
-from gradveil.models import untrained
+from gradveil.models import untrained_model
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, bar
 from gradveil.scores import KEPT_FOR_ATTACKS, SCORES, Scorer
@@ -100,7 +100,7 @@ class Settings:
         return policy(dataset().test.images[indices], seed=self.seed, indices=indices).numpy().tobytes()
 
     def network(self) -> nn.Module:
-        return untrained(self.model, dataset(), seed=self.seed).eval()
+        return untrained_model(self.model, dataset(), seed=self.seed).eval()
 
 
 @cache

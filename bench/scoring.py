@@ -10,8 +10,8 @@ import torch
 from bench.exhaustive import truth
 from bench.measure import row_of_ratios, side_by_side
 from gradveil.datasets import load
-from gradveil.models import untrained
-from gradveil.parallel import one_thread
+from gradveil.models import untrained_model
+from gradveil.parallel import using_one_thread
 from gradveil.scores import Scorer, reference
 from gradveil.scores.definitions import DEFINITIONS
 from gradveil.transforms import Policy
@@ -24,14 +24,14 @@ MEMORY_IMAGES = 1000
 
 def run(turns: int = 5) -> list[dict[str, object]]:
     """Two rows per model, gradients and time, and one for the memory that a thousand images take."""
-    with one_thread():
+    with using_one_thread():
         rows = [row for model in MODELS for row in _rows(model, turns)]
     return [*rows, memory_row()]
 
 
 def make_scorer(model: str, images: int) -> Scorer:
     dataset = load("fashion-mnist-tenth")
-    network = untrained(model, dataset).eval()
+    network = untrained_model(model, dataset).eval()
     # More images than the test part has: the training part's, behind those kept for attacks.
     many = ImageSet(dataset.train.images[:1100], dataset.train.labels[:1100], dataset.train.classes)
     return Scorer(network, network, many, images=images)

@@ -7,7 +7,7 @@ from bench.measure import side_by_side
 from gradveil.datasets import channel_statistics, load
 from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.models import build
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.training.batches import training_loader
 
 POLICY = "3-1-7+43-18-18"
@@ -28,7 +28,7 @@ def run(turns: int = 25) -> list[dict[str, object]]:
             F.cross_entropy(model(batch), labels).backward()
             optimizer.step()
 
-    with one_thread():
+    with using_one_thread():
         compared = side_by_side(lambda: epoch(parse_defense(POLICY)), lambda: epoch(NoDefense()), turns=turns)
     settings = f"{BATCHES} batches of 128 images 28x28, one thread, {turns} turns, against training without a policy"
     return [compared.row(f"training resnet20 with policy {POLICY}", settings)]

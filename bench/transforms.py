@@ -11,9 +11,9 @@ from PIL import Image
 
 from bench.measure import side_by_side
 from gradveil.datasets import load
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.transforms import Policy
-from gradveil.transforms.policy import Draws, effective_steps
+from gradveil.transforms.policy import RandomChoices, effective_steps
 from gradveil.transforms.reference import with_pillow
 
 POLICIES = ("3-1-7", "43-18-18", "21-13-3+7-4-15", "9-2-8", "10-14-37")
@@ -26,7 +26,7 @@ def run(turns: int = 11) -> list[dict[str, object]]:
     # As in any training process: having freed a large tensor, malloc keeps memory instead of returning it after every
     # batch.
     torch.empty(30_000_000, dtype=torch.uint8).fill_(0)
-    with one_thread():
+    with using_one_thread():
         return [_row(text, side, batch, turns) for side, batch in SIZES.items() for text in POLICIES]
 
 
@@ -34,7 +34,7 @@ def _row(text: str, side: int, batch: int, turns: int) -> dict[str, object]:
     policy = Policy.parse(text)
     images = _pictures(batch, side)
     arrays = [np.ascontiguousarray(image.permute(1, 2, 0).numpy()) for image in images]
-    draws = Draws.of(torch.arange(batch), seed=0, epoch=0)
+    draws = RandomChoices.of(torch.arange(batch), seed=0, epoch=0)
     members = [effective_steps(policy.members[number], 3) for number in draws.member(len(policy))]
     signs = torch.stack([draws.sign(position) for position in range(3)], 1).tolist()
 

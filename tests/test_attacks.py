@@ -28,7 +28,7 @@ from gradveil.client import FedAvg, share
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.leakage import metrics
-from gradveil.models import build, normalization, untrained
+from gradveil.models import build, normalization, untrained_model
 from gradveil.randomness import generator
 from gradveil.types import Batch, Dataset, Gradients, ImageSet, to_unit
 
@@ -445,7 +445,7 @@ def test_fast_beats_the_null_on_an_untrained_convnet(fashion: Dataset) -> None:
 def test_inverting_gradients_on_colour_images(data: Path) -> None:
     """At least 4 dB over the null on average, from an untrained convnet-32; two images, as each takes most of a minute."""
     cifar = load("cifar10", data_dir=data)
-    model = untrained("convnet-32", cifar).eval()
+    model = untrained_model("convnet-32", cifar).eval()
     attack = parse_attack("inverting-gradients", iterations=300, restarts=1, tv=1e-4)
     gains = []
     for index in range(2):

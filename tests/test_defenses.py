@@ -42,7 +42,7 @@ from gradveil.defenses.pruning import ShortenedObjective
 from gradveil.errors import GradveilError
 from gradveil.leakage import metrics
 from gradveil.models import build
-from gradveil.models.stochastic import drawing, normal, replay, stochastic
+from gradveil.models.stochastic import drawing, normal_source, replay, stochastic_layers
 from gradveil.randomness import generator
 from gradveil.transforms import Policy, PolicyFile, save_policy
 from gradveil.types import Batch, Dataset, Gradients, to_unit
@@ -272,7 +272,7 @@ def test_precode_at_several_places(fashion: Dataset) -> None:
     kept: list[Tensor] = []
     hooks = [
         module.register_forward_hook(lambda layer, inputs, _: kept.append(layer.penalty(inputs[0])))
-        for module in stochastic(defended).values()
+        for module in stochastic_layers(defended).values()
     ]
     with drawing(defended, replay(drawn)):
         logits = defended(batch.images)
@@ -310,9 +310,9 @@ def test_precode_draws_anew_in_every_pass_and_mode(fashion: Dataset) -> None:
     assert torch.equal(twin(images), first)
     assert not torch.equal(defended.train()(images), defended(images))
     assert torch.equal(torch.random.get_rng_state(), state)
-    with drawing(defended, normal(generator(1))):
+    with drawing(defended, normal_source(generator(1))):
         given_chance = defended(images)
-    with drawing(defended, normal(generator(1))):
+    with drawing(defended, normal_source(generator(1))):
         assert torch.equal(defended(images), given_chance)
     other = Precode(k=8).network(own_model(), seed=4)
     assert not torch.equal(
@@ -329,7 +329,7 @@ def test_a_defended_network_can_be_copied_and_loaded(fashion: Dataset) -> None:
     twins = [defended, again, copy.deepcopy(defended), pickle.loads(pickle.dumps(defended))]
     found = []
     for twin in twins:
-        with drawing(twin, normal(generator(0))):
+        with drawing(twin, normal_source(generator(0))):
             found.append(twin(images))
     assert all(torch.equal(found[0], one) for one in found)
     assert not any("sample" in key for key in defended.state_dict())
@@ -477,11 +477,11 @@ def test_fresh_draws_belong_to_the_attack(fashion: Dataset) -> None:
     defended = Precode(k=4).network(own_model(), seed=0)
     evidence = evidence_of(defended, batch, Precode())
     attack = parse_attack("fast", iterations=3, restarts=4)
-    before = [layer.drawn for layer in stochastic(defended).values()]
+    before = [layer.drawn for layer in stochastic_layers(defended).values()]
     first, again = attack(evidence, seed=1), attack(evidence, seed=1)
     assert torch.equal(first.images, again.images)
-    assert [layer.drawn for layer in stochastic(defended).values()] == before
-    assert all(layer.source is None for layer in stochastic(defended).values())
+    assert [layer.drawn for layer in stochastic_layers(defended).values()] == before
+    assert all(layer.source is None for layer in stochastic_layers(defended).values())
 
 
 # --- names and chains

@@ -18,7 +18,7 @@ from gradveil.leakage.metrics import mse
 from gradveil.leakage.results import assignment
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.shares import split
-from gradveil.models import build, untrained
+from gradveil.models import build, untrained_model
 from gradveil.training.early import train_steps
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset, to_unit
@@ -121,8 +121,8 @@ def test_the_first_steps_of_a_training(fashion: Dataset) -> None:
         def gradients(self, gradients: dict[str, torch.Tensor], *, seed: int) -> dict[str, torch.Tensor]:
             return {name: tensor / 2 for name, tensor in gradients.items()}
 
-    fresh = untrained("lenet", fashion)
-    plain, again, halved = (untrained("lenet", fashion) for _ in range(3))
+    fresh = untrained_model("lenet", fashion)
+    plain, again, halved = (untrained_model("lenet", fashion) for _ in range(3))
     train_steps(plain, fashion, 1, defense=Defense())
     train_steps(again, fashion, 1, defense=Defense())
     train_steps(halved, fashion, 1, defense=Halved())
@@ -131,7 +131,7 @@ def test_the_first_steps_of_a_training(fashion: Dataset) -> None:
         # Weight decay is not halved, and small.
         torch.testing.assert_close(2 * (start - half), start - one, atol=2e-5, rtol=0.05)
     assert not plain.training
-    longer = untrained("convnet-4", fashion)
+    longer = untrained_model("convnet-4", fashion)
     train_steps(longer, fashion, 50, defense=Defense())  # more than an epoch of 47 batches
     with torch.no_grad():
         right = longer(to_unit(fashion.test.images[:200])).argmax(1) == fashion.test.labels[:200]
@@ -160,5 +160,5 @@ def test_larger_and_coloured_images(shape: tuple[int, int, int], tmp_path: Path)
 
 def test_resnet152_runs(fashion: Dataset, tmp_path: Path) -> None:
     scenario = replace(SCENARIO, model="resnet152-8", iterations=1)
-    (record,) = measure(scenario.parse(), untrained("resnet152-8", fashion), fashion.test, [0], tmp_path)
+    (record,) = measure(scenario.parse(), untrained_model("resnet152-8", fashion), fashion.test, [0], tmp_path)
     assert record.iterations == 1

@@ -19,7 +19,7 @@ from gradveil.defenses import Defense, parse_defense
 from gradveil.defenses.precode import bottlenecks
 from gradveil.errors import GradveilError
 from gradveil.lightning import DefendedData, DefenseCallback
-from gradveil.models.stochastic import drawing, normal, penalties
+from gradveil.models.stochastic import collecting_penalties, drawing, normal_source
 from gradveil.randomness import derive_seed, generator
 from gradveil.transforms import Policy, PolicyDataset
 from gradveil.types import Dataset
@@ -44,7 +44,10 @@ def by_hand(
     data.setup("fit")
     for epoch in range(epochs):
         for number, batch in enumerate(data.train_dataloader()):
-            with drawing(module, normal(generator(seed, "draws", "train", epoch, number))), penalties(module) as costs:
+            with (
+                drawing(module, normal_source(generator(seed, "draws", "train", epoch, number))),
+                collecting_penalties(module) as costs,
+            ):
                 loss = sum(costs, F.cross_entropy(module(batch[0]), batch[1]))
             (loss / accumulate).backward()
             if (number + 1) % accumulate:
@@ -269,7 +272,7 @@ REFUSED: dict[str, tuple[Callable[[Data], object], str]] = {
     "other data": (lambda data: fitted(DefendedData(data, "0"), DefenseCallback(POLICY)), "DefendedData"),
     "data alone": (lambda data: fitted(DefendedData(data, f"{POLICY} | prune:0.5")), "DefenseCallback"),
     "iterable": (lambda data: fitted(DefendedData(given(DataLoader(Endless())), POLICY)), "PolicyTransform"),
-    "no loader": (lambda data: fitted(DefendedData(given(7), POLICY)), "gave a int"),
+    "no loader": (lambda data: fitted(DefendedData(given(7), POLICY)), "got int"),
     "whole batches": (
         lambda data: fitted(DefendedData(given(DataLoader(data.dataset, batch_size=None)), POLICY)),
         "whole batches",

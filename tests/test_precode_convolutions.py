@@ -15,7 +15,7 @@ from gradveil.defenses.precode import VariationalBottleneck, bottlenecks
 from gradveil.errors import GradveilError
 from gradveil.leakage import metrics
 from gradveil.models import build
-from gradveil.models.stochastic import drawing, penalties, replay, stochastic
+from gradveil.models.stochastic import collecting_penalties, drawing, replay, stochastic_layers
 from gradveil.randomness import generator
 from gradveil.types import Batch, Dataset, to_unit
 
@@ -29,7 +29,7 @@ def batch_of(fashion: Dataset, images: int) -> Batch:
 def test_by_hand() -> None:
     bottleneck = VariationalBottleneck(nn.Conv2d(3, 5, 1), 2, 0.3, seed=0)
     x, eps = torch.randn(4, 3, 6, 7, generator=generator(1)), torch.randn(4, 2, 6, 7, generator=generator(2))
-    with drawing(bottleneck, replay(eps.flatten())), penalties(bottleneck) as costs:
+    with drawing(bottleneck, replay(eps.flatten())), collecting_penalties(bottleneck) as costs:
         found = bottleneck(x)
     statistics = F.conv2d(x, bottleneck.encoder.weight, padding=1)
     mu, sigma = statistics[:, :2], F.softplus(statistics[:, 2:])
@@ -100,6 +100,6 @@ def test_who_searches_for_the_sample_gets_through_deep_convolutions(fashion: Dat
     answer = defense.adapt(plain, evidence)
     assert isinstance(plain, Inversion)
     assert answer == replace(plain, draws="searched")
-    assert [layer.drawn for layer in stochastic(defended).values()] == [1]
+    assert [layer.drawn for layer in stochastic_layers(defended).values()] == [1]
     assert float(metrics.psnr(plain(evidence).images, batch.images)) < 10
     assert float(metrics.psnr(answer(evidence).images, batch.images)) > 20

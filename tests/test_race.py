@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradveil.search.race import front, survivors, tied_with
+from gradveil.search.race import pareto_front, survivors, tied_with
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
@@ -94,6 +94,6 @@ def test_front_against_its_definition(pairs: list[tuple[int, int]]) -> None:
         return any((q <= p and b >= a) and (q, b) != (p, a) for q, b in points.values())
 
     best = {points[policy] for policy in points if not dominated(policy)}
-    found = front(points)
+    found = pareto_front(points)
     assert {points[policy] for policy in found} == best
     assert len(found) == len(best)  # of equals one is enough

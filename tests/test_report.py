@@ -303,7 +303,7 @@ def png_head(width: int, height: int) -> str:
 
 @pytest.mark.parametrize("size", [(100, 100), (5000, 5000), (12_000, 9_000), (60_000, 60_000)])
 def test_pictures_that_promise_too_much_are_refused(size: tuple[int, int]) -> None:
-    with pytest.raises(GradveilError, match="not a readable picture"):
+    with pytest.raises(GradveilError, match="not a readable image"):
         from_png(png_head(*size))
 
 

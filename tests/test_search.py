@@ -6,8 +6,10 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +17,17 @@ import optuna
 import pytest
 import torch
 from joblib.pool import PicklingPool
-from torch import nn
+from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
-from gradveil.scores import Scorer
+from gradveil.scores import PrivacyFunction, PrivacyScore, Scorer
+from gradveil.scores.privacy import Smooth
 from gradveil.scores.reference import algorithm_1
 from gradveil.search import SearchPlan, SearchResult, disjoint_hybrid, search
 from gradveil.search.accuracy_filter import AccuracyFilter
-from gradveil.search.ledger import STUDY, Entry, Ledger
+from gradveil.search.ledger import STUDY, Ledger, LedgerEntry, fingerprint
 from gradveil.search.ranking import rank, single_operations
-from gradveil.transforms import Policy
+from gradveil.transforms import OPERATIONS, Policy, register
 from gradveil.transforms.sampling import random_policies
 from gradveil.types import Dataset, ImageSet
 
@@ -139,19 +142,103 @@ def test_the_budget_is_kept(scorer: Scorer, tmp_path: Path) -> None:
     assert least.evaluations < found.evaluations
 
 
+@dataclass(frozen=True)
+class Brightness:
+    """A score of the user's own."""
+
+    factor: float = 1.0
+
+    def __call__(self, network: object, images: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
+        return self.factor * images.mean((1, 2, 3))
+
+
+class Flat(nn.Module):
+    """A model of the user's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classify = nn.Linear(784, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classify(x.flatten(1))
+
+
+class Own:
+    """A sampler of the user's own, with an operation that no worker process has registered."""
+
+    def __init__(self, seed: int, channels: int) -> None:
+        self.policies = [Policy.parse(text) for text in ("darken:3", "3-darken:9", "darken:5+7", "7")]
+
+    def propose(self, count: int) -> list[Policy]:
+        proposed, self.policies = self.policies[:count], self.policies[count:]
+        return proposed
+
+    def tell(self, scores: object) -> None: ...
+
+
+def darken(images: Tensor, magnitude: float) -> Tensor:
+    return (images * (1 - magnitude)).to(torch.uint8)
+
+
+@pytest.fixture
+def own(scorer: Scorer) -> Iterator[Scorer]:
+    register("darken", darken)
+    torch.manual_seed(0)
+    yield replace(scorer, trained=Flat(), untrained=Flat(), score=PrivacyScore(Brightness(2.0), evaluations=0))
+    del OPERATIONS["darken"]
+
+
+def check_own(own: Scorer, folder: Path, backend: str) -> None:
+    """Score, operations, sampler and model of the user's own, with two workers as with one."""
+    plan = SearchPlan(policies=4, keep=2, sampler=Own, redundancy=1e6, first_look=2, fresh=4)
+    found = search(own, None, plan)
+    assert "darken" in str(found.best[0].policy)
+    assert search(own, folder / "search.sqlite3", plan, workers=2, backend=backend) == found
+    assert search(own, folder / "search.sqlite3", plan) == found
+    policies = Own(0, 1).policies
+    ranked = rank(own, folder / "rank.sqlite3", policies, workers=2, backend=backend)
+    assert set(ranked) == set(policies)
+    for policy, scores in ranked.items():
+        images = policy(own.held_out.images[own.order], indices=own.order)
+        assert scores.privacy.mean == pytest.approx(2 * float(images.float().mean()) / 255, abs=1e-5)
+
+
+def test_what_is_the_users_own_goes_to_workers(own: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_own(own, tmp_path, "loky")
+    # Everything is read from the study again, also by the name of the user's own operation.
+    monkeypatch.setattr(Scorer, "_values", None)
+    assert len(rank(own, tmp_path / "rank.sqlite3", Own(0, 1).policies)) == 4
+    assert {t.user_attrs["policy"] for t in trials(tmp_path / "rank.sqlite3")} == {str(p) for p in Own(0, 1).policies}
+
+
+def test_a_score_of_other_settings_is_another_search(scorer: Scorer) -> None:
+    def scaled(factor: float) -> PrivacyFunction:
+        return lambda network, images, labels, noise: factor * images.mean((1, 2, 3))
+
+    def with_score(function: PrivacyFunction) -> str:
+        return fingerprint(replace(scorer, score=PrivacyScore(function, evaluations=0)))
+
+    makers = (Brightness, scaled, lambda factor: partial(scaled(1.0), factor=factor), lambda f: Smooth(scaled(f)))
+    assert len({with_score(make(factor)) for make in makers for factor in (1.0, 2.0)}) == 8
+    assert with_score(Brightness(2.0)) == with_score(Brightness(2.0))
+    assert with_score(Smooth(scaled(2.0))) == with_score(Smooth(scaled(2.0)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["loky", "multiprocessing", "ray"])
 @pytest.mark.filterwarnings("ignore")
 def test_workers_and_backends_do_not_change_the_result(
-    scorer: Scorer, whole: SearchResult, tmp_path: Path, backend: str
+    scorer: Scorer, own: Scorer, whole: SearchResult, tmp_path: Path, backend: str
 ) -> None:
     if backend == "ray":
         import ray
 
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as it does with a user's script
     pool = PicklingPool.__bases__
     try:
         assert search(scorer, None, PLAN, workers=2, backend=backend) == whole
+        check_own(own, tmp_path, backend)
     finally:
         if backend == "ray":
             ray.shutdown()
@@ -161,7 +248,7 @@ def test_workers_and_backends_do_not_change_the_result(
 def test_unknown_names_are_said(scorer: Scorer, tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match="unknown backend"):
         search(scorer, tmp_path / "s.sqlite3", PLAN, backend="abacus")
-    with pytest.raises(GradveilError, match="loky would do"):
+    with pytest.raises(GradveilError, match="such as loky, got 'threading'"):
         search(scorer, tmp_path / "s.sqlite3", PLAN, backend="threading")
     with pytest.raises(GradveilError, match="finite"):
         SearchPlan(redundancy=float("inf"))
@@ -207,7 +294,7 @@ def test_a_larger_search_goes_on_from_a_smaller_one(
 ) -> None:
     search(scorer, tmp_path / "s.sqlite3", replace(PLAN, policies=8))
     looked: list[object] = []
-    monkeypatch.setattr("gradveil.search.scoring.measured", _counting(looked))
+    monkeypatch.setattr("gradveil.search.scoring.measure_batch", _counting(looked))
     assert search(scorer, tmp_path / "s.sqlite3", PLAN) == whole
     first_looks = {policy for policy, batch in looked if batch == 0}
     assert len(first_looks) == 6
@@ -216,11 +303,11 @@ def test_a_larger_search_goes_on_from_a_smaller_one(
 def _counting(looked: list[object]) -> object:
     from gradveil.search.accuracy_filter import measure_batch
 
-    def counted(scorer: Scorer, policy: Policy, batch: int) -> Entry:
+    def count(scorer: Scorer, policy: Policy, batch: int) -> LedgerEntry:
         looked.append((policy, batch))
         return measure_batch(scorer, policy, batch)
 
-    return counted
+    return count
 
 
 SCRIPT = """
@@ -229,13 +316,13 @@ from pathlib import Path
 from gradveil.datasets import channel_statistics, load
 from gradveil.models import build
 from gradveil.scores import Scorer
-from gradveil.search import Plan, search
+from gradveil.search import SearchPlan, search
 import json
 fashion = load("fashion-mnist-tenth")
 mean, std = channel_statistics(fashion.train.images)
 net = build("convnet-4", fashion.train.image_shape, 10, seed=0, mean=mean, std=std).eval()
 scorer = Scorer(net, net, fashion.test, images=16, batches=3, batch_size=10)
-plan = Plan(policies=14, keep=3, redundancy=1e6, first_look=2, fresh=4, gradients=2000)
+plan = SearchPlan(policies=14, keep=3, redundancy=1e6, first_look=2, fresh=4, gradients=2000)
 place = sys.argv[1] if "://" in sys.argv[1] else Path(sys.argv[1])
 def run(workers):
     return json.dumps(search(scorer, place, plan, workers=workers).summary())
@@ -350,7 +437,7 @@ def test_guided_samplers(scorer: Scorer, tmp_path: Path, sampler: str) -> None:
     small = replace(scorer, images=4, batches=1, batch_size=4)
     found = search(small, tmp_path / "a.sqlite3", plan)
     drawn = [one.policy for one in found.seen]
-    assert len({policy.canonical(1) for policy in drawn}) == 25  # a generation of twenty, and one that heard of it
+    assert len({policy.canonical(1) for policy in drawn}) == 25  # a generation of twenty, and one that learned from it
     assert found == search(small, None, plan, workers=2)
     assert found == search(small, tmp_path / "a.sqlite3", plan)  # proposes the same again, and finds it all there
     other = search(replace(small, seed=1), None, plan)
@@ -359,17 +446,17 @@ def test_guided_samplers(scorer: Scorer, tmp_path: Path, sampler: str) -> None:
 
 def test_tpe_learns() -> None:
     """With a score that a single operation decides, later proposals hold it more often than random ones would."""
-    from gradveil.search.sampling import make_sampler
+    from gradveil.search.sampling import SAMPLERS
 
-    sampler = make_sampler("tpe", 0, 3)
-    shares = []
+    sampler = SAMPLERS["tpe"](0, 3)
+    fractions = []
     for _ in range(8):
         drawn = sampler.propose(20)
         inverted = ["invert" in policy.names() for policy in drawn]
-        shares.append(np.mean(inverted))
+        fractions.append(np.mean(inverted))
         sampler.tell({policy: (0.0 if hit else 1.0, 0.0) for policy, hit in zip(drawn, inverted, strict=True)})
     usual = np.mean(["invert" in policy.names() for policy in random_policies(0, 500, channels=3)])
-    assert np.mean(shares[1:]) > 1.5 * usual
+    assert np.mean(fractions[1:]) > 1.5 * usual
 
 
 def test_another_search_in_the_same_place_is_refused(scorer: Scorer, tmp_path: Path) -> None:
@@ -399,7 +486,7 @@ def test_a_storage_that_fails_in_mid_search_is_one_line(
 
 
 def test_a_filter_nobody_passes_is_said(scorer: Scorer, tmp_path: Path) -> None:
-    with pytest.raises(GradveilError, match="none of 20 policies qualifies: a larger redundancy"):
+    with pytest.raises(GradveilError, match="none of 20 policies qualifies: allow a larger redundancy"):
         search(scorer, tmp_path / "s.sqlite3", SearchPlan(policies=2, keep=1, redundancy=1e-9))
 
 
@@ -416,9 +503,9 @@ def test_fewer_qualified_than_asked_for_goes_on_sampling(scorer: Scorer, tmp_pat
     assert {one.policy for one in found.best} <= passing
 
 
-def _all_batches(scorer: Scorer, policy: Policy) -> Entry:
+def _all_batches(scorer: Scorer, policy: Policy) -> LedgerEntry:
     found = scorer.accuracy(policy)
-    return Entry(accuracy=found.values, rows=(scorer.batch_size,) * found.n)
+    return LedgerEntry(accuracy=found.values, rows=(scorer.batch_size,) * found.n)
 
 
 class Blind(nn.Module):
@@ -527,7 +614,7 @@ def test_ranking_takes_untransformed_images_too(scorer: Scorer, tmp_path: Path) 
 
 def test_a_score_of_ones_own_that_takes_no_gradients(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in docs/search.md."""
-    from gradveil.scores import SCORES, PrivacyScore
+    from gradveil.scores import SCORES
 
     def brightness(network: object, images: torch.Tensor, labels: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         return images.mean((1, 2, 3))

@@ -11,7 +11,7 @@ from gradveil.defenses import Precode, Soteria, soteria
 from gradveil.defenses.soteria import effect, features_of
 from gradveil.errors import GradveilError
 from gradveil.models import build
-from gradveil.models.stochastic import stochastic
+from gradveil.models.stochastic import stochastic_layers
 from gradveil.randomness import generator
 from gradveil.types import Batch, Dataset, to_unit
 
@@ -107,7 +107,7 @@ def test_the_mask_disturbs_no_draws_and_no_model(fashion: Dataset) -> None:
     layer, modes = last_layer(model), [module.training for module in model.modules()]
     first, again = (Soteria().mask(model, batch.images, layer) for _ in range(2))
     assert torch.equal(first, again)
-    assert [one.drawn for one in stochastic(model).values()] == [0]
+    assert [one.drawn for one in stochastic_layers(model).values()] == [0]
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_pre_hooks for module in model.modules())

@@ -23,17 +23,17 @@ from gradveil.datasets import load
 from gradveil.defenses import Defense, PoissonSampled, parse_defense
 from gradveil.defenses.precode import bottlenecks
 from gradveil.errors import GradveilError
-from gradveil.models import untrained
-from gradveil.models.stochastic import drawing, normal
+from gradveil.models import untrained_model
+from gradveil.models.stochastic import drawing, normal_source
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, Unit, silent
 from gradveil.randomness import derive_seed, generator
 from gradveil.training import Recipe, train
 from gradveil.training.batches import (
     AugmentedImages,
+    EpochIndices,
     PoissonBatches,
     ShuffledBatches,
-    Ticket,
     crop_and_flip,
     training_loader,
 )
@@ -215,7 +215,7 @@ def test_defended_training_equals_a_loop_by_hand(few: Dataset, tmp_path: Path, n
     defense = Doubled() if name == "doubled" else parse_defense(name)
     recipe = Recipe(epochs=2, batch_size=100, lr=0.05)
     trained = train(few, "convnet-2", tmp_path, recipe=recipe, defense=defense, seed=1)
-    network = defense.network(untrained("convnet-2", few, seed=1), seed=1)
+    network = defense.network(untrained_model("convnet-2", few, seed=1), seed=1)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4, nesterov=True)
     order, step = ShuffledBatches(len(few.train), 100, 1), 0
     for epoch in range(2):
@@ -228,7 +228,7 @@ def test_defended_training_equals_a_loop_by_hand(few: Dataset, tmp_path: Path, n
             # Of one channel, every layout is channels last to torch, and rounding differs by the layout.
             unit = torch.empty(images.shape, memory_format=torch.channels_last).copy_(to_unit(images))
             batch = Batch(unit, few.train.labels[indices])
-            with drawing(network, normal(generator(1, "draws", "step", step))):
+            with drawing(network, normal_source(generator(1, "draws", "step", step))):
                 shared = defense.share(gradient, network, batch, seed=derive_seed(1, "step", step))
             for parameter_name, parameter in network.named_parameters():
                 parameter.grad = shared[parameter_name]
@@ -302,7 +302,7 @@ def test_weights_of_a_defended_training_know_their_network(few: Dataset, tmp_pat
 def test_a_card_with_a_strange_defense_is_refused(
     few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defense: str
 ) -> None:
-    network = untrained("mlp-2", few)
+    network = untrained_model("mlp-2", few)
     card = ModelCard("mlp-2", few.train.image_shape, few.train.classes, "few", 0, 1.0, None, defense, "0.1.0")
     save_weights(tmp_path / "odd.safetensors", network, card)
     # A policy file of that name is there, and is not opened.
@@ -322,7 +322,7 @@ def test_a_card_with_a_strange_defense_is_refused(
     ],
 )
 def test_a_card_from_anyone_is_one_line(few: Dataset, tmp_path: Path, before: str, after: str) -> None:
-    network = untrained("mlp-2", few)
+    network = untrained_model("mlp-2", few)
     card = ModelCard("mlp-2", few.train.image_shape, few.train.classes, "few", 0, 1.0, None, "none", "0.1.0")
     text = json.dumps(asdict(card), sort_keys=True)
     assert before in text
@@ -373,7 +373,7 @@ def test_every_epoch_draws_anew(few: Dataset, tmp_path: Path, monkeypatch: pytes
     seen: list[int] = []
     original = AugmentedImages.__getitem__
 
-    def watching(self: AugmentedImages, ticket: Ticket) -> tuple[torch.Tensor, torch.Tensor]:
+    def watching(self: AugmentedImages, ticket: EpochIndices) -> tuple[torch.Tensor, torch.Tensor]:
         seen.append(ticket[0])
         return original(self, ticket)
 

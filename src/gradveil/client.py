@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.errors import GradveilError
-from gradveil.models.stochastic import penalties
+from gradveil.models.stochastic import collecting_penalties
 from gradveil.models.structure import structure_of
 from gradveil.naming import format_setting, format_settings, parse_settings, unknown
 from gradveil.randomness import generator
@@ -154,7 +154,7 @@ def format_client(client: Client) -> str:
 
 def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:
     """The mean cross entropy and what the model's layers add to it, with some of its parameters or buffers replaced."""
-    with penalties(model) as costs:
+    with collecting_penalties(model) as costs:
         logits = functional_call(model, dict(replaced), (batch.images,)) if replaced else model(batch.images)
     return sum(costs, F.cross_entropy(logits, batch.labels))
 

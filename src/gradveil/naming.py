@@ -5,6 +5,8 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import partial
+from types import FunctionType
 from typing import Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
@@ -22,7 +24,7 @@ def lookup(table: Mapping[str, T], name: str, kind: str, more: str = "") -> T:
 
 
 def unknown(name: str, known: Iterable[str], kind: str, more: str = "") -> GradveilError:
-    """The error for an unknown `kind` of thing; `more` names what else would do besides `known`."""
+    """The error for an unknown `kind` of thing; `more` names what else is allowed besides `known`."""
     names = list(known)
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ";"
@@ -50,7 +52,7 @@ def parse_settings(kind: Callable[..., T], name: str, settings: str | None, *, e
         given[key] = _read(kind, name, key, value.strip() if equals else part)
     missing = [field for field in known.values() if field.default is MISSING and field.name not in given]
     if missing:
-        raise GradveilError(f"{name!r} needs a {missing[0].name}: something like {example} would do")
+        raise GradveilError(f"{name!r} needs a {missing[0].name}, for example {example}")
     return kind(**given)
 
 
@@ -59,6 +61,28 @@ def format_setting(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return "+".join(value) if isinstance(value, tuple) else str(value)
+
+
+def describe(thing: object) -> str:
+    """A text that is the same in every process: an object by its settings, a function by its name and what it closes over."""
+    text = repr(thing)
+    if is_dataclass(thing) and not isinstance(thing, type):
+        settings = (f"{field.name}={describe(getattr(thing, field.name))}" for field in fields(thing) if field.repr)
+        text = f"{type(thing).__qualname__}({', '.join(settings)})"
+    elif isinstance(thing, partial):
+        text = f"{describe(thing.func)}{describe(thing.args)}{describe(thing.keywords)}"
+    elif isinstance(thing, Mapping):
+        text = f"{{{', '.join(f'{key}: {describe(one)}' for key, one in thing.items())}}}"
+    elif isinstance(thing, tuple | list):
+        text = f"({', '.join(map(describe, thing))})"
+    elif isinstance(thing, torch.Tensor):
+        text = f"{thing.dtype} {thing.tolist()}"
+    elif isinstance(thing, FunctionType):
+        closed = [cell.cell_contents for cell in thing.__closure__ or ()]
+        # A function may close over itself.
+        names = [one.__qualname__ if isinstance(one, FunctionType) else describe(one) for one in closed]
+        text = f"{thing.__qualname__}[{', '.join(names)}]" if names else thing.__qualname__
+    return text
 
 
 def _read(kind: Callable[..., object], name: str, key: str, value: str) -> object:
@@ -101,7 +125,7 @@ def format_settings(thing: object, name: str) -> str:
 
 def digest_of(thing: object) -> str:
     """Six letters that stand for everything `thing` is made of; the same in every process."""
-    return hashlib.sha256(_stable_text(thing).encode()).hexdigest()[:6]
+    return hashlib.sha256(describe(thing).encode()).hexdigest()[:6]
 
 
 def _setting(thing: object, name: str) -> str:
@@ -109,19 +133,3 @@ def _setting(thing: object, name: str) -> str:
     plain = value is None or isinstance(value, str | int | float)
     words = isinstance(value, tuple) and all(isinstance(one, str) for one in value)
     return format_setting(value) if plain or words else f"~{digest_of(value)}"
-
-
-def _stable_text(value: object) -> str:
-    """A text without memory addresses."""
-    if value is None or isinstance(value, str | int | float | bytes):
-        return repr(value)
-    if isinstance(value, torch.Tensor):
-        return repr((value.dtype, value.tolist()))
-    if isinstance(value, Mapping):
-        return repr({str(key): _stable_text(one) for key, one in value.items()})
-    if isinstance(value, tuple | list):
-        return repr([_stable_text(one) for one in value])
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    own = {field.name: getattr(value, field.name) for field in fields(value)} if is_dataclass(value) else vars(value)
-    return f"{type(value).__module__}.{type(value).__qualname__}{_stable_text(own)}"

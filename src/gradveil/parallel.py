@@ -50,7 +50,7 @@ def starting_workers(workers: int, backend: str = LOCAL) -> Iterator[RunJobs]:
     def calls(work: Callable[[Job], Result], jobs: Iterable[Job]) -> Iterator[object]:
         return (joblib.delayed(_on_one_thread)(work, job) for job in jobs)
 
-    with _backend(backend), _explaining_death():
+    with _using_backend(backend), _explaining_death():
         if workers == 1 or _streams_results():
             # Such a backend keeps its processes by itself.
             parallel = joblib.Parallel(
@@ -74,7 +74,7 @@ def _explaining_death() -> Iterator[None]:
     try:
         yield
     except TerminatedWorkerError as error:
-        raise GradveilError("a worker process died, perhaps for want of memory; fewer workers would do") from error
+        raise GradveilError("a worker process died, perhaps for want of memory; use fewer workers") from error
 
 
 def _streams_results() -> bool:
@@ -87,14 +87,14 @@ def _streams_results() -> bool:
 
 def check_backend(name: str) -> None:
     """Refuse a backend that cannot run jobs, before anything is computed for it."""
-    with _backend(name):
+    with _using_backend(name):
         pass
 
 
 @contextmanager
-def _backend(name: str) -> Iterator[None]:
+def _using_backend(name: str) -> Iterator[None]:
     if name == "threading":
-        raise GradveilError("jobs cannot share one process, got the backend 'threading'; loky would do")
+        raise GradveilError("expected a backend with a process per worker, such as loky, got 'threading'")
     if name == "ray":
         try:
             from ray.util.joblib import register_ray
@@ -104,7 +104,7 @@ def _backend(name: str) -> Iterator[None]:
     try:
         configured = joblib.parallel_config(backend=name)
     except ValueError as error:
-        raise GradveilError(f"unknown backend {name!r}; loky, ray or any other joblib backend would do") from error
+        raise GradveilError(f"unknown backend {name!r}; expected loky, ray or another joblib backend") from error
     pool = PicklingPool.__bases__
     try:
         with configured:
@@ -123,13 +123,13 @@ def listening_to_workers(advance: Advance, *, workers: int) -> Iterator[Advance]
     key = secrets.token_bytes(16)
     with Listener(backlog=64, authkey=key) as listener:
         report = partial(_report, listener.address, key)
-        hearing = threading.Thread(target=_listen, args=(listener, advance), daemon=True)
-        hearing.start()
+        thread = threading.Thread(target=_listen, args=(listener, advance), daemon=True)
+        thread.start()
         try:
             yield report
         finally:
             report(_GOODBYE)
-            hearing.join()
+            thread.join()
 
 
 # Nobody is ever this far back.
@@ -142,7 +142,7 @@ def _listen(listener: Listener, advance: Advance) -> None:
             with listener.accept() as connection:
                 units = int(connection.recv_bytes(20))
         except (OSError, EOFError, AuthenticationError):
-            continue  # a worker died while it spoke; the others go on
+            continue  # a worker died while it reported; the others go on
         if units == _GOODBYE:
             return
         advance(units)
@@ -154,12 +154,12 @@ def _report(address: str | tuple[str, int], key: bytes, units: int) -> None:
 
 
 def _on_one_thread(work: Callable[[Job], Result], job: Job) -> Result:
-    with one_thread():
+    with using_one_thread():
         return work(job)
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def using_one_thread() -> Iterator[None]:
     """Compute on a single thread inside the block."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -127,7 +127,7 @@ def test_truncated_and_false_images_are_named(tmp_path, fashion, suffix):
     whole = path.read_bytes()
     for content in (whole[: len(whole) // 2], b"hello", b""):
         path.write_bytes(content)
-        with pytest.raises(GradveilError, match=rf"b/001\{suffix} is (a damaged image|not an image)"):
+        with pytest.raises(GradveilError, match=rf"b/001\{suffix}: not a readable image"):
             load(f"folder:{tmp_path}")
 
 
@@ -144,7 +144,7 @@ def bomb(width: int, height: int) -> bytes:
 def test_images_of_too_many_pixels_are_refused(tmp_path, fashion, side):
     class_folders(tmp_path, fashion.train.images, ["a", "b"], 2)
     (tmp_path / "b/001.png").write_bytes(bomb(side, side))
-    with pytest.raises(GradveilError, match=r"b/001\.png has too many pixels"):
+    with pytest.raises(GradveilError, match=r"b/001\.png: not a readable image: .* pixels"):
         load(f"folder:{tmp_path}")
 
 
@@ -176,7 +176,7 @@ def test_modes_become_bytes_of_one_or_three_channels(fashion):
     assert through(picture.convert("RGB").convert("P")).shape == (3, 28, 28)
     assert through(picture.convert("RGB").convert("CMYK")).shape == (3, 28, 28)
     assert set(np.unique(through(picture.convert("1")))) == {0, 255}
-    with pytest.raises(GradveilError, match="file has 32-bit pixels"):
+    with pytest.raises(GradveilError, match="file: expected 8 bits per channel, got 32-bit pixels"):
         through(picture.convert("F"))
     see_through = picture.convert("RGB").convert("P", palette=Image.Palette.ADAPTIVE)
     see_through.info["transparency"] = bytes(range(256))
@@ -187,5 +187,5 @@ def test_modes_become_bytes_of_one_or_three_channels(fashion):
 def test_formats_that_start_other_programs_are_not_opened(fashion):
     buffer = io.BytesIO()
     Image.fromarray(fashion.train.images[0, 0].numpy()).save(buffer, "EPS")
-    with pytest.raises(GradveilError, match="file is not an image that Pillow can read"):
+    with pytest.raises(GradveilError, match="file: not a readable image: expected JPEG, PNG"):
         decode(buffer.getvalue(), "file")

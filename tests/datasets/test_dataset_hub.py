@@ -99,7 +99,7 @@ def test_a_damaged_row_is_named(tmp_path, fashion):
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["p", "q"])})
     (tmp_path / "d").mkdir()
     datasets.Dataset.from_dict(values, features=features).to_parquet(str(tmp_path / "d/train-0.parquet"))
-    with pytest.raises(GradveilError, match=r"hf:.*/d train row \d is a damaged image"):
+    with pytest.raises(GradveilError, match=r"hf:.*/d train row \d: not a readable image"):
         load(f"hf:{tmp_path}/d")
 
 

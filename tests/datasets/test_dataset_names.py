@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradveil.datasets.names import DatasetName, Subset, parse
+from gradveil.datasets.names import DatasetName, Subset, parse_name
 from gradveil.errors import GradveilError
 
 subsets = st.one_of(
@@ -20,13 +20,13 @@ paths = st.text("ab/@[] .-~", max_size=12).map(lambda text: f"{text}/x")
 @given(st.one_of(st.tuples(st.just(""), plain), st.tuples(st.just("folder"), paths)), st.integers(4, 1024), subsets)
 def test_a_name_reads_back_as_it_was_written(kind_and_base, size, subset):
     for name in (DatasetName(*kind_and_base, size, subset), DatasetName(*kind_and_base, None, subset)):
-        assert parse(str(name)) == name
+        assert parse_name(str(name)) == name
 
 
 @given(st.text())
 def test_any_text_parses_or_is_a_clear_error(text):
     with contextlib.suppress(GradveilError):  # any other exception fails
-        assert str(parse(text)).startswith(text[:1])
+        assert str(parse_name(text)).startswith(text[:1])
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_any_text_parses_or_is_a_clear_error(text):
 )
 def test_malformed_names_say_what_is_wrong(name, part):
     with pytest.raises(GradveilError) as caught:
-        parse(name)
+        parse_name(name)
     assert part in str(caught.value)
 
 
 def test_a_percentage_rounds_half_up_and_may_have_decimals():
-    assert parse("x[:0.5%]").subset.count(1000) == 5
-    assert parse("x[:50%]").subset.count(5) == 3
-    assert parse("x[:7]").subset.count(1000) == 7
+    assert parse_name("x[:0.5%]").subset.count(1000) == 5
+    assert parse_name("x[:50%]").subset.count(5) == 3
+    assert parse_name("x[:7]").subset.count(1000) == 7
 
 
 def test_a_path_keeps_its_own_brackets_and_at_signs():
-    assert parse("folder:/home/me@work/[old]@32[:10%]") == DatasetName(
+    assert parse_name("folder:/home/me@work/[old]@32[:10%]") == DatasetName(
         "folder", "/home/me@work/[old]", 32, Subset(Fraction(10), percent=True)
     )

@@ -3,13 +3,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradveil.datasets.names import parse
+from gradveil.datasets.names import parse_name
 from gradveil.datasets.selection import split_indices, subset_indices
 from gradveil.errors import GradveilError
 
 
 def subset(text: str, labels: torch.Tensor, classes: int, seed: int = 0) -> torch.Tensor:
-    return subset_indices(labels, parse(f"x[:{text}]").subset, tuple(map(str, range(classes))), seed=seed)
+    return subset_indices(labels, parse_name(f"x[:{text}]").subset, tuple(map(str, range(classes))), seed=seed)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(0, 100), st.data())

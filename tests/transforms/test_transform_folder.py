@@ -123,10 +123,10 @@ def test_places_that_could_do_harm_are_refused(source: Path, tmp_path: Path) -> 
 def test_broken_images_are_named(source: Path, tmp_path: Path) -> None:
     whole = (source / "cats/001.png").read_bytes()
     (source / "cats/001.png").write_bytes(whole[: len(whole) // 2])
-    assert "cats/001.png: cannot be read as an image" in refusal(POLICY, source, tmp_path / "out")
+    assert "cats/001.png: not a readable image" in refusal(POLICY, source, tmp_path / "out")
     (source / "cats/001.png").write_bytes(b"no image at all")
     message = refusal(POLICY, source, tmp_path / "out")
-    assert "cats/001.png: cannot be read as an image" in message
+    assert "cats/001.png: not a readable image" in message
     (source / "cats/001.png").write_bytes(whole)
     apply_folder(POLICY, source, tmp_path / "out")
     apply_folder(POLICY, source, tmp_path / "fresh")

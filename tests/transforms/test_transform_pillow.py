@@ -18,11 +18,11 @@ from gradveil.transforms.reference import PILLOW, batch_with_pillow, to_rgb, to_
 EXTRA = [
     operation(name, level)
     for name, kind in OPERATIONS.items()
-    for level in (range(10) if kind.levelled else range(1))
+    for level in (range(10) if kind.has_levels else range(1))
     if name not in {op.name for op in LIBRARY}
 ]
 ALL_LEVELS = [
-    operation(name, level) for name, kind in OPERATIONS.items() for level in range(10 if kind.levelled else 1)
+    operation(name, level) for name, kind in OPERATIONS.items() for level in range(10 if kind.has_levels else 1)
 ]
 
 

@@ -50,10 +50,10 @@ def test_text_or_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"scores": {"privacy": 0.4}}, "checksum"),
         ({"sha256": "0" * 64}, "checksum"),
         ({"format": 2}, "format 2, this gradveil reads format 1"),
-        ({"format": True}, "must be of type int"),
+        ({"format": True}, "format: expected int, got 'True'"),
         ({"extra": 1}, "unknown field 'extra'"),
-        ({"policy": 3}, "'policy' must be of type str"),
-        ({"scores": []}, "'scores' must be of type dict"),
+        ({"policy": 3}, "policy: expected str, got '3'"),
+        ({"scores": []}, "scores: expected dict[str, float], got '[]'"),
     ],
 )
 def test_changed_files_are_refused(path: Path, changes: dict[str, object], said: str) -> None:
@@ -71,14 +71,14 @@ def test_missing_field(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"garbage " * 1_310_720, "10485760 bytes are too many"),
-        (b"garbage", "not JSON text"),
-        (b"", "not JSON text"),
-        (b"\xff\xfe{}", "not JSON text"),
-        (b"[" * 200_000, "not JSON text"),
-        (b'{"scores": {"a": NaN}}', "not JSON text"),
-        (b'{"format": ' + b"9" * 5000 + b"}", "not JSON text"),
-        (b"[1, 2]", "one JSON object, got a list"),
+        (b"garbage " * 1_310_720, "10485760 bytes, expected at most"),
+        (b"garbage", "not JSON"),
+        (b"", "not JSON"),
+        (b"\xff\xfe{}", "'utf-8' codec can't decode"),
+        (b"[" * 200_000, "not JSON"),
+        (b'{"scores": {"a": NaN}}', "not JSON"),
+        (b'{"format": ' + b"9" * 5000 + b"}", "not JSON"),
+        (b"[1, 2]", "a JSON object, got a list"),
     ],
 )
 def test_other_content_is_refused_in_one_line(tmp_path: Path, content: bytes, said: str) -> None:

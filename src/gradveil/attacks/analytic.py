@@ -18,7 +18,7 @@ from gradveil.attacks.labels import read_labels
 from gradveil.attacks.reconstruction import Ending, Reconstruction
 from gradveil.errors import GradveilError
 from gradveil.models import Normalize
-from gradveil.models.stochastic import drawing, normal
+from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import generator
 from gradveil.types import Gradients
 
@@ -67,7 +67,7 @@ class ClosedForm(Attack):
         images = images.clamp(0, 1)
         labels = evidence.labels
         if labels is None:
-            with drawing(evidence.model, normal(generator(seed, "draws for labels"))):
+            with drawing(evidence.model, normal_source(generator(seed, "draws for labels"))):
                 labels = read_labels(evidence, seed=seed)
         # What of the first layer's gradient is not the outer product that one image makes.
         weight = evidence.named[f"{_leading_layers(evidence.model)[0][0]}.weight"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradveil.attacks.surrogates import apply_with_slope
 from gradveil.errors import GradveilError
 from gradveil.transforms.library import Operation
-from gradveil.transforms.policy import Draws, Policy, effective_steps
+from gradveil.transforms.policy import Policy, RandomChoices, effective_steps
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Draw:
 
 def draws_of(policy: Policy, channels: int, *, seed: int, indices: Tensor, epoch: int = 0) -> tuple[Draw, ...]:
     """What `policy(images, seed=seed, indices=indices, epoch=epoch)` does, image by image."""
-    chance = Draws.of(indices, seed, epoch)
+    chance = RandomChoices.of(indices, seed, epoch)
     plans = [effective_steps(member, channels) for member in policy.members]
     members = chance.member(len(plans))
     return tuple(

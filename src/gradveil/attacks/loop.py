@@ -15,7 +15,7 @@ from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosin
 from gradveil.attacks.runs import Restart
 from gradveil.client import freezing_statistics, loss_of, share, trainable_parameters
 from gradveil.models import normalization
-from gradveil.models.stochastic import drawing, stochastic
+from gradveil.models.stochastic import drawing, stochastic_layers
 from gradveil.types import Batch, to_bytes
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class Watch:
 
 def _can_share(attack: "Inversion", runs: list[Restart]) -> bool:
     plain = attack.simulate is None and not any(prior.looks_inside for prior in attack.priors)
-    return plain and not stochastic(runs[0].evidence.model) and all(run.evidence.client is share for run in runs)
+    return plain and not stochastic_layers(runs[0].evidence.model) and all(run.evidence.client is share for run in runs)
 
 
 def minimise(

@@ -12,7 +12,7 @@ from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.labels import read_labels
 from gradveil.attacks.objectives import factors
 from gradveil.attacks.starts import STARTS
-from gradveil.models.stochastic import Source, drawing, normal, replay
+from gradveil.models.stochastic import NoiseSource, drawing, normal_source, replay
 from gradveil.randomness import generator
 from gradveil.types import Batch
 
@@ -38,7 +38,7 @@ class Restart:
     def of(cls, attack: "Inversion", evidence: Evidence, seed: int, restart: int) -> "Restart":
         labels = evidence.labels
         if labels is None and attack.labels != "joint":
-            with drawing(evidence.model, normal(generator(seed, "draws for labels"))):
+            with drawing(evidence.model, normal_source(generator(seed, "draws for labels"))):
                 labels = read_labels(evidence, seed=seed)
         guess = STARTS[attack.start](evidence, labels, generator(seed, "guess", restart)).to(evidence.device)
         rows = evidence.images if labels is None else 0
@@ -70,9 +70,9 @@ class Restart:
         """What a guess gets whose gradient is zero: to end above it is to know less than nothing."""
         return float(self.attack.objective([torch.zeros_like(tensor) for tensor in self.target], self.target))
 
-    def source(self, drawn: Tensor) -> Source:
+    def source(self, drawn: Tensor) -> NoiseSource:
         """Where the network's own chance comes from."""
-        return replay(drawn) if drawn.numel() else normal(self.chance)
+        return replay(drawn) if drawn.numel() else normal_source(self.chance)
 
     def label_of(self, soft: Tensor) -> Tensor:
         """What the guess's loss is computed with: labels, or probabilities where they are searched for."""

@@ -104,11 +104,10 @@ def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]"
     from gradveil.federated.curious.summary import leaks_of
     from gradveil.federated.curious.watch import attack_all
     from gradveil.federated.recordings import recordings_in
-    from gradveil.parallel import one_thread
     from gradveil.progress import bar
 
     total = how.attack.steps * len(recordings_in(folder))
-    with one_thread(), bar(f"{how.key.attack} on what was recorded", total, "steps") as advance:
+    with using_one_thread(), bar(f"{how.key.attack} on what was recorded", total, "steps") as advance:
         problems: list[str] = []
         leaks = leaks_of(attack_all(folder, how, load, problems=problems, advance=advance))
     for problem in problems:

@@ -132,17 +132,17 @@ def _with_costs(
     from gradveil.datasets import load
     from gradveil.defenses.costs import cost_of
     from gradveil.errors import GradveilError
-    from gradveil.models import untrained
-    from gradveil.parallel import one_thread
+    from gradveil.models import untrained_model
+    from gradveil.parallel import using_one_thread
 
     loaded = load(dataset, data_dir=data_dir, seed=seed)
     if batch > len(loaded.train):
         raise GradveilError(f"a batch of {batch} is more than the {len(loaded.train)} images there are")
-    network, images = untrained(model, loaded, seed=seed).train(), loaded.train.take(range(batch))
+    network, images = untrained_model(model, loaded, seed=seed).train(), loaded.train.take(range(batch))
     measured = []
     for row in rows:
         try:
-            with one_thread():
+            with using_one_thread():
                 cost = cost_of(row.defense, network, images, repeats=repeats, seed=seed)
             measured.append(replace(row, cost=cost))
         except GradveilError as error:

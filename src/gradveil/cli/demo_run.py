@@ -11,7 +11,7 @@ from gradveil.audit.plan import AuditPlan
 from gradveil.audit.study import Study
 from gradveil.datasets import load
 from gradveil.defenses import Augment
-from gradveil.models import untrained
+from gradveil.models import untrained_model
 from gradveil.progress import Progress, silent
 from gradveil.report import group_records, write_grid, write_page
 from gradveil.scores import Scorer
@@ -69,7 +69,7 @@ def run_demo(
     recipe = Recipe(epochs=size.epochs, batch_size=16, lr=0.02)
     semi = train(tenth, SEARCHED_MODEL, folder / "semi", recipe=recipe, seed=seed, progress=progress)
     trained, _ = load_model(semi.weights)
-    fresh = untrained(SEARCHED_MODEL, dataset, seed=seed)
+    fresh = untrained_model(SEARCHED_MODEL, dataset, seed=seed)
 
     say(f"2/3 a race between {size.policies} random policies on up to {size.score_images} images each")
     scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=4, batch_size=25, seed=seed)

@@ -46,7 +46,6 @@ def invert(
     from gradveil.io.pictures import to_pil
     from gradveil.models import build
     from gradveil.models.weights import load_state
-    from gradveil.parallel import one_thread
     from gradveil.progress import bar
     from gradveil.types import to_bytes
 
@@ -57,7 +56,7 @@ def invert(
         load_state(network, weights)
     given = None if labels is None else parse_labels(labels)
     chosen = parse_attack(attack, iterations=iterations)
-    with one_thread(), bar(f"{attack} on {model}", chosen.steps, "steps") as advance:
+    with using_one_thread(), bar(f"{attack} on {model}", chosen.steps, "steps") as advance:
         found = run(
             network,
             gradients,

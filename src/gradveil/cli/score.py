@@ -42,7 +42,7 @@ def make_scorer(
 ) -> "tuple[Scorer, Network]":
     """The scorer that the options ask for, and the network that S_pri looks at."""
     from gradveil import datasets
-    from gradveil.models import untrained
+    from gradveil.models import untrained_model
     from gradveil.scores import KEPT_FOR_ATTACKS, Scorer
     from gradveil.scores.privacy import POINTS
 
@@ -54,7 +54,7 @@ def make_scorer(
         )
     scorer = Scorer(
         network.module,
-        untrained(network.name, loaded, seed=seed),
+        untrained_model(network.name, loaded, seed=seed),
         loaded.test,
         images=images if images is not None else max(1, min(MOST_IMAGES, len(loaded.test) - KEPT_FOR_ATTACKS)),
         batches=batches,
@@ -114,7 +114,7 @@ def score(
         gradveil score 3-1-7 --weights runs/train/.../last.safetensors
         gradveil score 43-18-18 --model convnet-16 --images 20 --definition code --json
     """
-    from gradveil.parallel import one_thread
+    from gradveil.parallel import using_one_thread
     from gradveil.progress import bar
     from gradveil.transforms import load_policy
 
@@ -132,7 +132,7 @@ def score(
         score=score,
         points=points,
     )
-    with one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
+    with using_one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
         scores = scorer(chosen, advance=advance)
     say_if_slow(scorer)
     if plot is not None:
@@ -153,14 +153,14 @@ def score(
 
 def draw_curves(path: Path, scorer: "Scorer", policy: "Policy") -> None:
     """GradSim along the way from noise to the image, with and without the policy, at the published points."""
-    from gradveil.parallel import one_thread
+    from gradveil.parallel import using_one_thread
     from gradveil.plots import plot_curves
     from gradveil.scores.privacy import published_definition
     from gradveil.transforms import Policy
 
     definition = published_definition(scorer.definition, None)
     shown = {"untransformed": Policy.parse("identity"), str(policy): policy}
-    with one_thread():
+    with using_one_thread():
         curves = {name: scorer.curves(one, definition, most=CURVES).numpy() for name, one in shown.items()}
     plot_curves(path, definition.points, curves, weights=definition.weights)
     say(f"curves of {min(CURVES, scorer.images)} images: {path}")

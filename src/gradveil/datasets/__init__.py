@@ -4,7 +4,7 @@ What a name may be is in `names`, what names there are in `catalogue`, where fil
 """
 
 from gradveil.datasets.catalogue import DATASETS
-from gradveil.datasets.entries import Archive, Entry
+from gradveil.datasets.entries import Archive, CatalogueEntry
 from gradveil.datasets.listing import DatasetFacts, listing
 from gradveil.datasets.loading import load
 from gradveil.datasets.samples import Samples, dataset_from_samples, from_samples
@@ -14,8 +14,8 @@ from gradveil.progress import Progress, bar, silent
 __all__ = [
     "DATASETS",
     "Archive",
+    "CatalogueEntry",
     "DatasetFacts",
-    "Entry",
     "Progress",
     "Samples",
     "bar",

@@ -43,7 +43,7 @@ _BROKEN = (
 
 
 @dataclass(frozen=True)
-class Member:
+class ArchiveMember:
     """One file of an archive: how many bytes, where they start (tar) and under what name they are stored (zip)."""
 
     size: int
@@ -56,7 +56,7 @@ class Tree:
     """The names in an archive, checked."""
 
     path: Path
-    members: dict[str, Member]
+    members: dict[str, ArchiveMember]
     folders: frozenset[str]
 
     def exists(self, name: str) -> bool:
@@ -64,12 +64,12 @@ class Tree:
 
     def walk(self, under: str) -> tuple[list[str], list[str]]:
         prefix = f"{under}/" if under else ""
-        return _below(prefix, self.members), _below(prefix, self.folders)
+        return _names_below(prefix, self.members), _names_below(prefix, self.folders)
 
     def where(self, name: str) -> str:
         return f"{self.path}/{name}"
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> ArchiveMember:
         if name not in self.members:
             raise GradveilError(f"{self.path} has no file {name}")
         return self.members[name]
@@ -97,7 +97,7 @@ class Zip(Tree):
         try:
             return self.archive.read(member.stored)
         except _BROKEN as error:
-            raise _broken(self.path, error) from error
+            raise _archive_error(self.path, error) from error
 
 
 def open_archive(path: Path) -> Source:
@@ -105,7 +105,7 @@ def open_archive(path: Path) -> Source:
     try:
         return _open_zip(path) if path.suffix == ".zip" else _open_tar(path)
     except _BROKEN as error:
-        raise _broken(path, error) from error
+        raise _archive_error(path, error) from error
 
 
 def _open_tar(path: Path) -> Tar:
@@ -116,17 +116,17 @@ def _open_tar(path: Path) -> Tar:
         else:
             with opened as stream:
                 data = bytes(read_bounded(stream, str(path), _limit(path)))
-    members: dict[str, Member] = {}
+    members: dict[str, ArchiveMember] = {}
     folders: list[str] = []
     with tarfile.open(fileobj=data if isinstance(data, mmap.mmap) else io.BytesIO(data), mode="r:") as archive:
         for info in archive:
-            name = _checked_name(path, info.name)
+            name = _safe_name(path, info.name)
             if info.isdir():
                 folders.append(name)
             elif not info.isreg() or info.issparse():
                 raise GradveilError(f"{path} holds a link or a special file ({name}); expected only files and folders")
             else:
-                members[name] = Member(info.size, info.offset_data)
+                members[name] = ArchiveMember(info.size, info.offset_data)
             if info.offset_data + info.size > len(data):
                 raise tarfile.ReadError(f"{name} is cut off")
     _check_sizes(path, members)
@@ -135,16 +135,16 @@ def _open_tar(path: Path) -> Tar:
 
 def _open_zip(path: Path) -> Zip:
     archive = zipfile.ZipFile(path)
-    members: dict[str, Member] = {}
+    members: dict[str, ArchiveMember] = {}
     folders: list[str] = []
     for info in archive.infolist():
-        name = _checked_name(path, info.filename)
+        name = _safe_name(path, info.filename)
         if stat.S_ISLNK(info.external_attr >> 16):
             raise GradveilError(f"{path} holds a link ({name}); expected only files and folders")
         if info.is_dir():
             folders.append(name)
         else:
-            members[name] = Member(info.file_size, stored=info.filename)
+            members[name] = ArchiveMember(info.file_size, stored=info.filename)
     _check_sizes(path, members)
     return Zip(path, members, _with_parents(folders, members), archive)
 
@@ -166,7 +166,7 @@ def _limit(path: Path) -> int:
     return min(MAX_BYTES, max(MAX_RATIO * path.stat().st_size, 1 << 20))
 
 
-def _checked_name(path: Path, name: str) -> str:
+def _safe_name(path: Path, name: str) -> str:
     name = name.removeprefix("./").rstrip("/")
     if name.startswith("/") or ".." in PurePosixPath(name).parts or "\\" in name or re.match(r"[A-Za-z]:", name):
         raise GradveilError(
@@ -175,7 +175,7 @@ def _checked_name(path: Path, name: str) -> str:
     return name
 
 
-def _check_sizes(path: Path, members: dict[str, Member]) -> None:
+def _check_sizes(path: Path, members: dict[str, ArchiveMember]) -> None:
     if len(members) > MAX_MEMBERS:
         raise GradveilError(f"{path} holds {len(members):,} files; at most {MAX_MEMBERS:,} are read")
     for name, member in members.items():
@@ -197,10 +197,10 @@ def _with_parents(folders: Iterable[str], members: Iterable[str]) -> frozenset[s
     return frozenset(every - {""})
 
 
-def _below(prefix: str, names: Iterable[str]) -> list[str]:
+def _names_below(prefix: str, names: Iterable[str]) -> list[str]:
     return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
 
-def _broken(path: Path, error: Exception) -> GradveilError:
+def _archive_error(path: Path, error: Exception) -> GradveilError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return GradveilError(f"{path} is not a readable archive ({reason}); delete it and fetch it again")

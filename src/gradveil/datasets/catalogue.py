@@ -1,6 +1,6 @@
 """The datasets that have a name. One added entry gives the command-line choice, the listed row and the tests."""
 
-from gradveil.datasets.entries import Archive, Entry
+from gradveil.datasets.entries import Archive, CatalogueEntry
 from gradveil.datasets.readers import (
     EMBEDDED_TEST,
     EMBEDDED_TRAIN,
@@ -16,7 +16,7 @@ _FASHION_HOST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _CIFAR_HOST = "https://www.cs.toronto.edu/~kriz"
 
 _ENTRIES = (
-    Entry(
+    CatalogueEntry(
         name="fashion-mnist-tenth",
         title="a tenth of Fashion-MNIST, inside the package",
         train=6_000,
@@ -29,7 +29,7 @@ _ENTRIES = (
         layouts=((*EMBEDDED_TRAIN, *EMBEDDED_TEST),),
         embedded=True,
     ),
-    Entry(
+    CatalogueEntry(
         name="fashion-mnist",
         title="Fashion-MNIST (Xiao et al., 2017)",
         train=60_000,
@@ -57,7 +57,7 @@ _ENTRIES = (
         ),
         placing="the four *-ubyte.gz files",
     ),
-    Entry(
+    CatalogueEntry(
         name="cifar10",
         title="CIFAR-10 (Krizhevsky, 2009)",
         train=50_000,
@@ -80,7 +80,7 @@ _ENTRIES = (
         ),
         placing="cifar-10-binary.tar.gz or the folder cifar-10-batches-bin (the binary version, not the python one)",
     ),
-    Entry(
+    CatalogueEntry(
         name="cifar100",
         title="CIFAR-100 with fine labels (Krizhevsky, 2009)",
         train=50_000,
@@ -103,7 +103,7 @@ _ENTRIES = (
         ),
         placing="cifar-100-binary.tar.gz or the folder cifar-100-binary (the binary version, not the python one)",
     ),
-    Entry(
+    CatalogueEntry(
         name="tiny-imagenet",
         title="Tiny ImageNet (Stanford CS231n)",
         train=100_000,
@@ -126,7 +126,7 @@ _ENTRIES = (
         ),
         placing="tiny-imagenet-200.zip or the folder tiny-imagenet-200",
     ),
-    Entry(
+    CatalogueEntry(
         name="medical-mnist",
         title="Medical MNIST, six kinds of scans",
         train=47_163,
@@ -144,4 +144,4 @@ _ENTRIES = (
     ),
 )
 
-DATASETS: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+DATASETS: dict[str, CatalogueEntry] = {entry.name: entry for entry in _ENTRIES}

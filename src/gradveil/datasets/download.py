@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradveil.datasets.entries import Archive, Entry
+from gradveil.datasets.entries import Archive, CatalogueEntry
 from gradveil.errors import GradveilError
 from gradveil.io.files import writing
 from gradveil.progress import Advance, Progress
@@ -12,7 +12,7 @@ _TIMEOUT = 30  # seconds without any byte
 _CHUNK = 1 << 16
 
 
-def download(entry: Entry, folder: Path, progress: Progress) -> None:
+def download(entry: CatalogueEntry, folder: Path, progress: Progress) -> None:
     """Fetch those archives of `entry` that are not yet in `folder`/NAME."""
     home = folder / entry.name
     missing = [made for made in (home, *home.parents) if not made.exists()]

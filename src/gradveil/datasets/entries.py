@@ -26,11 +26,11 @@ class Parts:
     test: ImageSet | EncodedSet
 
 
-Reader = Callable[["Entry", Source, int], Parts]
+Reader = Callable[["CatalogueEntry", Source, int], Parts]
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """A dataset with a name.
 
     `shape` is (C, H, W). A folder holds the dataset if it has all names of one of `layouts` (a file may also be there

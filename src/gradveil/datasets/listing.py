@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradveil.datasets.catalogue import DATASETS
-from gradveil.datasets.places import data_folder, find
+from gradveil.datasets.places import data_folder, find_dataset
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def listing(data_dir: Path | None = None) -> list[DatasetFacts]:
     folder = data_folder(data_dir)
     rows = []
     for entry in DATASETS.values():
-        found = find(entry, folder)
+        found = find_dataset(entry, folder)
         present = "embedded" if entry.embedded else str(found) if found else "not here"
         size = round(entry.download_bytes / 1e6, 1)
         rows.append(

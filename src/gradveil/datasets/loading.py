@@ -6,10 +6,10 @@ from gradveil.datasets.archives import SUFFIXES, open_archive
 from gradveil.datasets.catalogue import DATASETS
 from gradveil.datasets.download import download as download_archives
 from gradveil.datasets.encoded import EncodedSet, decode_all
-from gradveil.datasets.entries import Entry, Parts
+from gradveil.datasets.entries import CatalogueEntry, Parts
 from gradveil.datasets.hub import read_hub
-from gradveil.datasets.names import DatasetName, parse
-from gradveil.datasets.places import EMBEDDED, data_folder, find, open_source
+from gradveil.datasets.names import DatasetName, parse_name
+from gradveil.datasets.places import EMBEDDED, data_folder, find_dataset, open_source
 from gradveil.datasets.selection import subset_indices
 from gradveil.datasets.sources import Folder
 from gradveil.datasets.stacking import resize
@@ -25,15 +25,15 @@ def load(
 ) -> Dataset:
     """Load the dataset called `name`: a name in `DATASETS`, `folder:PATH` or `hf:NAME[:CONFIG]`.
 
-    `NAME@32` scales the images to 32x32. `NAME[:10%]` and `NAME[:500]` keep a share of the training images, drawn with
+    `NAME@32` scales the images to 32x32. `NAME[:10%]` and `NAME[:500]` keep a part of the training images, drawn with
     `seed` so that the classes stay balanced; the test images stay whole. `seed` also splits folders that have no test
     part.
 
     Files are looked for in `data_dir`, or else $GRADVEIL_DATA, or else the user's cache folder; official archives are
     downloaded there unless `download` is false.
     """
-    wanted = parse(name)
-    parts = _stored(wanted, data_dir, seed, download, progress)
+    wanted = parse_name(name)
+    parts = _read_parts(wanted, data_dir, seed, download, progress)
     if wanted.subset is not None:
         chosen = subset_indices(parts.train.labels, wanted.subset, parts.train.classes, seed=seed)
         parts = Parts(parts.train.take(chosen), parts.test)
@@ -46,21 +46,21 @@ def load(
     return Dataset(name, train, test)
 
 
-def _stored(wanted: DatasetName, data_dir: Path | None, seed: int, download: bool, progress: Progress) -> Parts:
+def _read_parts(wanted: DatasetName, data_dir: Path | None, seed: int, download: bool, progress: Progress) -> Parts:
     if wanted.kind == "folder":
         return _read_own(Path(wanted.base).expanduser(), seed)
     if wanted.kind == "hf":
         return read_hub(wanted.base, seed)
-    entry = _entry(wanted.base)
+    entry = _find_entry(wanted.base)
     if entry.embedded:
         return entry.read(entry, Folder(EMBEDDED), seed)
     folder = data_folder(data_dir)
-    found = find(entry, folder)
+    found = find_dataset(entry, folder)
     if found is None:
         if not (download and entry.archives):
             raise GradveilError(_how_to_place(entry, folder))
         download_archives(entry, folder, progress)
-        found = find(entry, folder)
+        found = find_dataset(entry, folder)
     if found is None:
         raise GradveilError(
             f"{folder / entry.name} still has no {entry.name} after the download; put {entry.placing} there"
@@ -76,7 +76,7 @@ def _read_own(path: Path, seed: int) -> Parts:
     return read_class_folders(Folder(path), seed)
 
 
-def _entry(name: str) -> Entry:
+def _find_entry(name: str) -> CatalogueEntry:
     if name in DATASETS:
         return DATASETS[name]
     if Path(name).expanduser().is_dir():
@@ -84,7 +84,7 @@ def _entry(name: str) -> Entry:
     raise unknown(name.lower(), DATASETS, "dataset", ", folder:PATH, hf:NAME[:CONFIG]")
 
 
-def _how_to_place(entry: Entry, folder: Path) -> str:
+def _how_to_place(entry: CatalogueEntry, folder: Path) -> str:
     where = f"put {entry.placing} into {folder / entry.name}"
     if entry.archives:
         return f"{entry.name} is not in {folder} and downloading is off; allow it, or {where}"

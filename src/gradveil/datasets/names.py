@@ -15,7 +15,7 @@ _PREFIXES = ("folder", "hf")
 
 @dataclass(frozen=True)
 class Subset:
-    """A share of the training images: `amount` per cent of them, or exactly `amount` of them."""
+    """A part of the training images: `amount` per cent of them, or exactly `amount` of them."""
 
     amount: Fraction
     percent: bool
@@ -46,7 +46,7 @@ class DatasetName:
         return f"{prefix}{self.base}{size}{self.subset or ''}"
 
 
-def parse(name: str) -> DatasetName:
+def parse_name(name: str) -> DatasetName:
     """Read a name, or raise with the part that is malformed."""
     match = _NAME.fullmatch(name)
     assert match is not None  # every part but `base` is optional, and `base` takes anything

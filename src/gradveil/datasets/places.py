@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gradveil.datasets.archives import open_archive
-from gradveil.datasets.entries import Entry
-from gradveil.datasets.sources import Folder, Source, Under
+from gradveil.datasets.entries import CatalogueEntry
+from gradveil.datasets.sources import Folder, Source, Subfolder
 from gradveil.errors import GradveilError
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -26,7 +26,7 @@ def data_folder(data_dir: Path | None) -> Path:
     return Path(pooch.os_cache("gradveil"))
 
 
-def find(entry: Entry, folder: Path) -> Path | None:
+def find_dataset(entry: CatalogueEntry, folder: Path) -> Path | None:
     """The unpacked folder or else the archive of `entry` in `folder`, if there is one. Only looks at names."""
     if entry.embedded:
         return EMBEDDED
@@ -43,7 +43,7 @@ def find(entry: Entry, folder: Path) -> Path | None:
     return None
 
 
-def open_source(entry: Entry, path: Path) -> Source:
+def open_source(entry: CatalogueEntry, path: Path) -> Source:
     """The folder at `path`, or the folder inside the archive at `path`, that has one of the layouts of `entry`."""
     if path.is_dir():
         return Folder(path)
@@ -51,7 +51,7 @@ def open_source(entry: Entry, path: Path) -> Source:
     for layout in entry.layouts:
         for prefix in _prefixes(archive, layout[0]):
             if _holds(archive, prefix, layout):
-                return Under(archive, prefix.rstrip("/")) if prefix else archive
+                return Subfolder(archive, prefix.rstrip("/")) if prefix else archive
     raise GradveilError(f"{path} does not hold {entry.name}: no {' and '.join(entry.layouts[0])} in it")
 
 

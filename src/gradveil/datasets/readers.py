@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from gradveil.datasets.entries import Entry, Parts
+from gradveil.datasets.entries import CatalogueEntry, Parts
 from gradveil.datasets.formats import Bytes, gunzip, parse_idx, parse_records, read_bounded
 from gradveil.datasets.sources import Source
 from gradveil.errors import GradveilError
@@ -23,7 +23,7 @@ EMBEDDED_TRAIN = ("train-1.bin.xz", "train-2.bin.xz")
 EMBEDDED_TEST = ("test.bin.xz",)
 
 
-def read_embedded(entry: Entry, source: Source, seed: int) -> Parts:
+def read_embedded(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
     """The images inside the package: records of one label byte and 28x28 pixels, compressed with xz."""
 
     def unpacked(name: str) -> tuple[bytes, str]:
@@ -36,7 +36,7 @@ def read_embedded(entry: Entry, source: Source, seed: int) -> Parts:
     )
 
 
-def read_idx(entry: Entry, source: Source, seed: int) -> Parts:
+def read_idx(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
     """Fashion-MNIST's four idx files, packed with gzip or not."""
     sets = []
     for images, labels, count in (
@@ -46,23 +46,23 @@ def read_idx(entry: Entry, source: Source, seed: int) -> Parts:
         pixels, numbers = _idx(entry, source, images), _idx(entry, source, labels)
         where = f"{source.where(images)} with {labels}"
         part = _image_set(entry, pixels[:, None], numbers, classes=FASHION_CLASSES, count=count, where=where)
-        sets.append(_balanced(entry, part, where))
+        sets.append(_check_balance(entry, part, where))
     return Parts(*sets)
 
 
-def read_cifar10(entry: Entry, source: Source, seed: int) -> Parts:
+def read_cifar10(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
     """CIFAR-10's binary batches."""
     train = [f"data_batch_{number}.bin" for number in range(1, 6)]
     return _read_cifar(entry, source, train, ["test_batch.bin"], names="batches.meta.txt", label_bytes=1)
 
 
-def read_cifar100(entry: Entry, source: Source, seed: int) -> Parts:
+def read_cifar100(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
     """CIFAR-100's binary files with the fine labels."""
     return _read_cifar(entry, source, ["train.bin"], ["test.bin"], names="fine_label_names.txt", label_bytes=2)
 
 
 def _read_cifar(
-    entry: Entry, source: Source, train: Sequence[str], test: Sequence[str], *, names: str, label_bytes: int
+    entry: CatalogueEntry, source: Source, train: Sequence[str], test: Sequence[str], *, names: str, label_bytes: int
 ) -> Parts:
     classes = tuple(source.read(names).decode("utf-8", "replace").split())
     if len(classes) != entry.classes:
@@ -76,7 +76,12 @@ def _read_cifar(
 
 
 def _records(
-    entry: Entry, files: Sequence[tuple[bytes, str]], count: int, *, classes: tuple[str, ...], label_bytes: int = 1
+    entry: CatalogueEntry,
+    files: Sequence[tuple[bytes, str]],
+    count: int,
+    *,
+    classes: tuple[str, ...],
+    label_bytes: int = 1,
 ) -> ImageSet:
     sets = []
     for data, where in files:
@@ -84,11 +89,11 @@ def _records(
         # The files of a part hold the same number of images each, so a short one is found by name.
         sets.append(_image_set(entry, images, labels, classes=classes, count=count // len(files), where=where))
     pixels, numbers = torch.cat([part.images for part in sets]), torch.cat([part.labels for part in sets])
-    return _balanced(entry, ImageSet(pixels, numbers, classes), files[0][1])
+    return _check_balance(entry, ImageSet(pixels, numbers, classes), files[0][1])
 
 
 def _image_set(
-    entry: Entry, images: Bytes, labels: Bytes, *, classes: tuple[str, ...], count: int, where: str
+    entry: CatalogueEntry, images: Bytes, labels: Bytes, *, classes: tuple[str, ...], count: int, where: str
 ) -> ImageSet:
     if images.shape != (count, *entry.shape) or labels.shape != (count,):
         raise GradveilError(
@@ -100,7 +105,7 @@ def _image_set(
     return ImageSet(torch.from_numpy(np.array(images)), torch.from_numpy(labels.astype(np.int64)), classes)
 
 
-def _balanced(entry: Entry, part: ImageSet, where: str) -> ImageSet:
+def _check_balance(entry: CatalogueEntry, part: ImageSet, where: str) -> ImageSet:
     # All these datasets have equally many images per class, and MNIST, whose files have the same names, does not.
     for name, count in zip(part.classes, torch.bincount(part.labels, minlength=entry.classes).tolist(), strict=True):
         if count * entry.classes != len(part):
@@ -112,7 +117,7 @@ def _balanced(entry: Entry, part: ImageSet, where: str) -> ImageSet:
     return part
 
 
-def _idx(entry: Entry, source: Source, name: str) -> Bytes:
+def _idx(entry: CatalogueEntry, source: Source, name: str) -> Bytes:
     if source.exists(name):
         return parse_idx(source.read(name), source.where(name))
     packed = f"{name}.gz"

@@ -8,7 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gradveil.datasets.encoded import to_eight_bit
 from gradveil.datasets.stacking import same_channels, stack
 from gradveil.errors import GradveilError
 from gradveil.types import Dataset, ImageSet, to_bytes
@@ -81,9 +80,14 @@ def _pixels(image: object, where: str) -> NDArray[np.uint8]:
         return _from_array(image, where)
     from PIL import Image
 
+    from gradveil.io.pictures import to_eight_bit
+
     if not isinstance(image, Image.Image):
         raise GradveilError(f"{where} must be a Pillow image, an array or a tensor, got {type(image).__name__}")
-    return _from_array(np.array(to_eight_bit(image, where)), where)
+    try:
+        return _from_array(np.array(to_eight_bit(image)), where)
+    except GradveilError as error:
+        raise GradveilError(f"{where}: {error}") from error
 
 
 def _from_array(array: NDArray[np.uint8], where: str) -> NDArray[np.uint8]:

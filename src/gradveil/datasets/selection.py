@@ -11,7 +11,7 @@ from gradveil.datasets.names import Subset
 from gradveil.errors import GradveilError
 from gradveil.randomness import hashed_uniform
 
-TEST_SHARE = 5  # one image in five is kept for testing where a source has no test part of its own
+TEST_ONE_IN = 5  # one image in five is kept for testing where a source has no test part of its own
 
 
 def subset_indices(labels: Tensor, subset: Subset, classes: tuple[str, ...], *, seed: int) -> Tensor:
@@ -22,7 +22,7 @@ def subset_indices(labels: Tensor, subset: Subset, classes: tuple[str, ...], *, 
             f"subset {subset} asks for {count:,} of {total:,} training images; ask for at most that many"
         )
     sizes = torch.bincount(labels, minlength=len(classes)).tolist()
-    quotas = _shares(sizes, count)
+    quotas = _quotas(sizes, count)
     for name, size, quota in zip(classes, sizes, quotas, strict=True):
         if size and not quota:
             enough = -(-total // min(size for size in sizes if size))
@@ -30,7 +30,7 @@ def subset_indices(labels: Tensor, subset: Subset, classes: tuple[str, ...], *, 
                 f"subset {subset} ({count:,} of {total:,} images) leaves class {name!r} without images; "
                 f"[:{enough}] or more keeps every class"
             )
-    return _lowest(labels, quotas, seed, "subset")
+    return _lowest_of_each_class(labels, quotas, seed, "subset")
 
 
 def split_indices(labels: Tensor, classes: tuple[str, ...], where: str, *, seed: int) -> tuple[Tensor, Tensor]:
@@ -41,13 +41,15 @@ def split_indices(labels: Tensor, classes: tuple[str, ...], where: str, *, seed:
             raise GradveilError(
                 f"class {name!r} of {where} has {size} image(s); splitting off a test part needs at least 2"
             )
-    test = _lowest(labels, [max(1, (size + TEST_SHARE // 2) // TEST_SHARE) for size in sizes], seed, "split")
+    test = _lowest_of_each_class(
+        labels, [max(1, (size + TEST_ONE_IN // 2) // TEST_ONE_IN) for size in sizes], seed, "split"
+    )
     training = torch.ones(len(labels), dtype=torch.bool)
     training[test] = False
     return training.nonzero()[:, 0], test
 
 
-def _shares(sizes: list[int], count: int) -> list[int]:
+def _quotas(sizes: list[int], count: int) -> list[int]:
     # Largest remainders: the quotas add up to `count` exactly, whatever the sizes; ties go to the earlier class.
     total = max(1, sum(sizes))
     quotas = [count * size // total for size in sizes]
@@ -57,7 +59,7 @@ def _shares(sizes: list[int], count: int) -> list[int]:
     return quotas
 
 
-def _lowest(labels: Tensor, quotas: list[int], seed: int, stream: str) -> Tensor:
+def _lowest_of_each_class(labels: Tensor, quotas: list[int], seed: int, stream: str) -> Tensor:
     draws = hashed_uniform(torch.arange(len(labels)), seed, "datasets", stream)
     order = torch.argsort(draws, stable=True)
     chosen = [order[labels[order] == label][:quota] for label, quota in enumerate(quotas)]

@@ -12,7 +12,7 @@ from gradveil.errors import GradveilError
 _DEPTH = 5
 
 
-class Reads(Protocol):
+class Readable(Protocol):
     """Bytes by name, safe to call from several threads."""
 
     def read(self, name: str) -> bytes: ...
@@ -22,7 +22,7 @@ class Reads(Protocol):
         ...
 
 
-class Source(Reads, Protocol):
+class Source(Readable, Protocol):
     """A tree of files. Names are relative, with forward slashes."""
 
     def exists(self, name: str) -> bool:
@@ -61,7 +61,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Under:
+class Subfolder:
     """The part of `source` below the folder `prefix`."""
 
     source: Source

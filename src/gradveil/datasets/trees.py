@@ -5,7 +5,7 @@ from collections import defaultdict
 import torch
 
 from gradveil.datasets.encoded import EncodedSet
-from gradveil.datasets.entries import Entry, Parts
+from gradveil.datasets.entries import CatalogueEntry, Parts
 from gradveil.datasets.selection import split_indices
 from gradveil.datasets.sources import Source
 from gradveil.errors import GradveilError
@@ -30,7 +30,7 @@ def read_class_folders(source: Source, seed: int) -> Parts:
     raise GradveilError(f"{source.where('train')} has no test part beside it; add {' or '.join(_TEST_FOLDERS[:2])}")
 
 
-def read_tiny_imagenet(entry: Entry, source: Source, seed: int) -> Parts:
+def read_tiny_imagenet(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
     """Tiny ImageNet: `train/<wnid>/images/*.JPEG`, and validation labels in a text file or, re-arranged, in folders.
 
     The validation part is the test part; the official test part has no labels.
@@ -41,7 +41,7 @@ def read_tiny_imagenet(entry: Entry, source: Source, seed: int) -> Parts:
     return Parts(train, _class_folder_set(source, "val", train.classes))
 
 
-def read_medical_mnist(entry: Entry, source: Source, seed: int) -> Parts:
+def read_medical_mnist(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
     """Medical MNIST as class folders, split already or not."""
     return read_class_folders(source, seed)
 
@@ -50,9 +50,9 @@ def _class_folder_set(source: Source, under: str, classes: tuple[str, ...] | Non
     files, folders = source.walk(under)
     by_class: dict[str, list[str]] = defaultdict(list)
     for name in files:
-        if name.lower().endswith(IMAGE_SUFFIXES) and "/" in name and not _hidden(name):
+        if name.lower().endswith(IMAGE_SUFFIXES) and "/" in name and not _is_hidden(name):
             by_class[name.partition("/")[0]].append(name)
-    found = [name for name in folders if "/" not in name and not _hidden(name)]
+    found = [name for name in folders if "/" not in name and not _is_hidden(name)]
     if not found:
         raise GradveilError(f"{source.where(under)} has no class folders; expected one folder of images per class")
     for name in found:
@@ -88,7 +88,7 @@ def _encoded_set(source: Source, pairs: list[tuple[str, int]], classes: tuple[st
     return EncodedSet(source, tuple(name for name, _ in pairs), labels, classes)
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     # `.DS_Store`, `._photo.jpg`, `__MACOSX/`: droppings of file managers.
     return any(part.startswith((".", "__")) for part in name.split("/"))
 

@@ -15,7 +15,7 @@ from gradveil.attacks.analytic import layer_inputs
 from gradveil.attacks.objectives import Layers, Weighing
 from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
-from gradveil.models.stochastic import Stochastic
+from gradveil.models.stochastic import StochasticLayer
 from gradveil.naming import unknown
 from gradveil.randomness import derive_seed, generator
 from gradveil.types import Gradients
@@ -27,7 +27,7 @@ TRUSTED = 1e-2
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
-class Sample(Stochastic):
+class Sample(StochasticLayer):
     """Statistics, along `axis` k means and k raw deviations, to mu + sigma eps with sigma = softplus(raw) and eps ~ N(0, 1).
 
     Costs beta KL(N(mu, sigma) || N(0, 1)) = beta / 2 sum over k of (mu^2 + sigma^2 - 1 - 2 log sigma), averaged over the images

@@ -13,8 +13,7 @@ from gradveil.defenses import Defense, as_attacked, needs_poisson, with_expected
 from gradveil.federated.partitions import partition_indices
 from gradveil.federated.plan import FederatedPlan
 from gradveil.io.tensors import content_hash
-from gradveil.models import untrained
-from gradveil.models.stochastic import drawing, normal
+from gradveil.models.stochastic import drawing, normal_source
 from gradveil.models.structure import structure_of
 from gradveil.randomness import derive_seed, generator, hashed_uniform
 from gradveil.training.batches import crop_and_flip
@@ -105,7 +104,7 @@ class Participant:
         before = [buffer.clone() for buffer in buffers.values()]
         if modes:
             network.train()
-        draws = normal(generator(self.plan.seed, "draws", number, self.number))
+        draws = normal_source(generator(self.plan.seed, "draws", number, self.number))
         try:
             # Layers such as dropout use the global random stream: it is put back afterwards.
             with drawing(network, draws), torch.random.fork_rng(devices=[]):
@@ -177,4 +176,4 @@ def participants_of(plan: FederatedPlan, images: ImageSet) -> list[Participant]:
 
 def network_of(plan: FederatedPlan, dataset: Dataset) -> nn.Module:
     """The untrained network that participants begin with, with whatever the defense adds to it."""
-    return plan.make_defense().network(untrained(plan.model, dataset, seed=plan.seed), seed=plan.seed)
+    return plan.make_defense().network(untrained_model(plan.model, dataset, seed=plan.seed), seed=plan.seed)

@@ -9,7 +9,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated.participant import Update, image_counts
 from gradveil.federated.plan import FederatedPlan
 from gradveil.io.tensors import part_of
-from gradveil.models.stochastic import drawing, normal
+from gradveil.models.stochastic import drawing, normal_source
 from gradveil.models.structure import caching_structure
 from gradveil.randomness import generator
 from gradveil.training.steps import sgd
@@ -105,7 +105,7 @@ def accuracy_of(network: nn.Module, images: ImageSet, *, seed: int) -> float:
     training = network.training
     network.eval()
     right = 0
-    with torch.no_grad(), drawing(network, normal(generator(seed, "evaluation"))):
+    with torch.no_grad(), drawing(network, normal_source(generator(seed, "evaluation"))):
         for at in range(0, len(images), EVALUATED_TOGETHER):
             chosen = slice(at, at + EVALUATED_TOGETHER)
             guesses = network(to_unit(images.images[chosen])).argmax(1)

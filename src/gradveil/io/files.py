@@ -40,7 +40,7 @@ def read_text(path: Path, *, largest: int) -> str:
     """The text of a file that may come from anyone; one line says why it cannot be had."""
     try:
         if (size := path.stat().st_size) > largest:
-            raise GradveilError(f"{size} bytes, at most {largest} would do")
+            raise GradveilError(f"{size} bytes, expected at most {largest}")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise GradveilError(error.strerror or str(error)) from error
@@ -69,19 +69,39 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, ob
         table.writerows(rows)
 
 
+def parse_object(text: str) -> dict[str, object]:
+    """A JSON object that may come from anyone; NaN and infinity are refused."""
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise GradveilError(f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise GradveilError(f"expected a JSON object, got a {type(found).__name__}")
+    return found
+
+
+def read_object(path: Path, *, largest: int = 2**24, hint: str) -> dict[str, object]:
+    """The JSON object in a file of at most `largest` bytes; an error names the file and ends with `hint`."""
+    try:
+        return parse_object(read_text(path, largest=largest))
+    except GradveilError as error:
+        raise GradveilError(f"{path}: {error}; {hint}") from error
+
+
 def claim(path: Path, settings: Mapping[str, object]) -> None:
     """Write down what is trained in the folder of `path`, or refuse when something else already is."""
     if not path.is_file():
         write_json(path, settings)
         return
-    try:
-        found = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise GradveilError(f"{path}: damaged ({error}); remove the folder or choose another --out") from error
+    found = read_object(path, hint="remove the folder or choose another --out")
     if differing := [name for name, value in settings.items() if name not in found or found[name] != value]:
         raise GradveilError(
             f"{path.parent} holds a training with another {differing[0]}; remove it or choose another --out"
         )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 def _umask() -> int:

@@ -1,4 +1,4 @@
-"""Images as PNG, for records and pages."""
+"""Images as Pillow images and as PNG."""
 
 import base64
 import io
@@ -6,13 +6,15 @@ import warnings
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from gradveil.errors import GradveilError
 
 LARGEST_PICTURE = 2**24
 Pixels = npt.NDArray[np.float64]
+# Not all that Pillow knows: some of its formats start other programs.
+FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 
 
 def to_pil(image: Tensor) -> Image.Image:
@@ -31,15 +33,34 @@ def to_png(image: Tensor) -> str:
 def from_png(text: str) -> Image.Image:
     """A base64 PNG as a Pillow image; the text may come from anyone."""
     try:
-        with warnings.catch_warnings():
-            # Pillow only warns of pictures that are far beyond ours.
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(base64.b64decode(text, validate=True)), formats=["PNG"])
-        if image.width * image.height > LARGEST_PICTURE:
+        data = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise GradveilError(f"not a readable image: {error}") from error
+    with refusing_huge_images():
+        return decode_image(data, formats=("PNG",), largest=LARGEST_PICTURE)
+
+
+def refusing_huge_images() -> "warnings.catch_warnings[None]":
+    """Within the block Pillow refuses images of 90 to 180 million pixels, of which it only warns; not safe to open in threads."""
+    return warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning)
+
+
+def decode_image(data: bytes, *, formats: tuple[str, ...] = FORMATS, largest: int | None = None) -> Image.Image:
+    """An image file that may come from anyone, decoded whole; `largest` is a number of pixels.
+
+    Open it within `refusing_huge_images`.
+    """
+    try:
+        image = Image.open(io.BytesIO(data), formats=formats)
+        if largest is not None and image.width * image.height > largest:
             raise ValueError(f"{image.width}x{image.height} pixels")
         image.load()
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise GradveilError(f"not a readable picture: {error}") from error
+    except UnidentifiedImageError as error:
+        raise GradveilError(f"not a readable image: expected {', '.join(formats)}") from error
+    except (OSError, ValueError, SyntaxError, EOFError, Warning, Image.DecompressionBombError) as error:
+        # What Pillow's plug-ins raise on damaged files.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise GradveilError(f"not a readable image: {reason}") from error
     return image
 
 
@@ -56,3 +77,14 @@ def readable_pixels(text: str, mode: str | None = None) -> Pixels | None:
         return png_pixels(text, mode)
     except GradveilError:
         return None
+
+
+def to_eight_bit(image: Image.Image) -> Image.Image:
+    """The image with one grey or three colour channels of a byte each; transparency is dropped."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise GradveilError(f"expected 8 bits per channel, got 32-bit pixels (mode {image.mode})")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB")

@@ -12,7 +12,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gradveil.errors import GradveilError
-from gradveil.io.files import writing
+from gradveil.io.files import parse_object, writing
 
 LARGEST_FILE = 4 * 2**30
 
@@ -28,12 +28,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], format: str, facts:
 
 @contextmanager
 def opening(path: Path, wanted: str) -> Iterator[Any]:
-    """A safetensors file to read from; `wanted` says what it should be, and perhaps what would do instead."""
+    """A safetensors file to read from; `wanted` says what it should be, and perhaps how to make one."""
     if not path.is_file():
         raise GradveilError(f"{path}: no such {wanted}")
     if path.stat().st_size > LARGEST_FILE:
         size, most = (size / 2**30 for size in (path.stat().st_size, LARGEST_FILE))
-        raise GradveilError(f"{path}: {size:.1f} GiB, at most {most:g} GiB would do")
+        raise GradveilError(f"{path}: {size:.1f} GiB, expected at most {most:g} GiB")
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -48,14 +48,14 @@ def read_tensors(path: Path, wanted: str) -> dict[str, Tensor]:
 
 
 def read_facts(path: Path, wanted: str, format: str) -> dict[str, Any]:
-    """What `write_tensors` was told of the tensors; whoever asked checks what is in it."""
+    """What `write_tensors` wrote beside the tensors; the caller checks what is in it."""
     with opening(path, wanted) as file:
         metadata = file.metadata() or {}
     if format not in metadata:
         raise GradveilError(f"{path}: has no card of format {format}, so it is no {wanted}")
     try:
-        return dict(json.loads(metadata[format]))
-    except (ValueError, TypeError, RecursionError) as error:
+        return parse_object(metadata[format])
+    except GradveilError as error:
         raise GradveilError(f"{path}: its card is damaged ({error})") from error
 
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 def from_json(kind: type[T], text: str, *, largest: int) -> T:
     """The dataclass `kind` from what `json.dumps(asdict(...))` wrote, at most `largest` characters; raises ValueError."""
     if len(text) > largest:
-        raise ValueError(f"it has {len(text)} characters, at most {largest} would do")
+        raise ValueError(f"it has {len(text)} characters, expected at most {largest}")
     try:
         return from_fields(kind, json.loads(text))
     except (TypeError, RecursionError) as error:
@@ -22,8 +22,10 @@ def from_fields(kind: type[T], raw: object) -> T:
     """The dataclass `kind` from a dict of its fields; raises ValueError."""
     hints = get_type_hints(kind)
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(raw, dict) or set(raw) != names:
-        raise ValueError(f"the fields of a {kind.__name__.lower()} are {', '.join(sorted(names))}")
+    if not isinstance(raw, dict):
+        raise ValueError(f"expected an object with the fields {', '.join(sorted(names))}, got {type(raw).__name__}")
+    if odd := sorted(set(raw) ^ names):
+        raise ValueError(f"{'missing' if odd[0] in names else 'unknown'} field {str(odd[0])[:40]!r}")
     return kind(**{name: _convert(name, raw[name], hints[name]) for name in raw})
 
 
@@ -45,20 +47,21 @@ def _convert(name: str, value: object, hint: Any) -> object:
         elif isinstance(value, hint) and (hint is not int or number):
             return value
     elif origin is not None and origin not in (dict, tuple):
-        return _one_of(name, value, arguments)
-    raise _mismatch(name, value)
+        return _one_of(name, value, hint)
+    raise _mismatch(name, value, hint)
 
 
-def _one_of(name: str, value: object, choices: tuple[Any, ...]) -> object:
-    for choice in choices:
+def _one_of(name: str, value: object, hint: Any) -> object:
+    for choice in get_args(hint):
         if value == choice and isinstance(choice, str):
             return value
         try:
             return _convert(name, value, choice)
         except ValueError:
             continue
-    raise _mismatch(name, value)
+    raise _mismatch(name, value, hint)
 
 
-def _mismatch(name: str, value: object) -> ValueError:
-    return ValueError(f"{name} is {str(value)[:40]!r}, which does not fit")
+def _mismatch(name: str, value: object, hint: Any) -> ValueError:
+    wanted = hint.__name__ if isinstance(hint, type) and not get_args(hint) else hint
+    return ValueError(f"{name}: expected {wanted}, got {str(value)[:40]!r}")

@@ -10,7 +10,7 @@ from gradveil.attacks import Evidence
 from gradveil.defenses import Defense, as_attacked
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario
-from gradveil.models.stochastic import drawing, normal
+from gradveil.models.stochastic import drawing
 from gradveil.randomness import derive_seed, generator
 from gradveil.types import Batch, ImageSet, to_unit
 
@@ -54,7 +54,7 @@ class Share:
         """What the participants of a scenario share of the images `unit`."""
         originals, defense = images.take(unit), scenario.defense
         transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(unit))
-        with drawing(network, normal(generator(scenario.seed, "draws", *unit))):
+        with drawing(network, normal_source(generator(scenario.seed, "draws", *unit))):
             shared = as_attacked(defense).share(
                 scenario.shared_by,
                 network,

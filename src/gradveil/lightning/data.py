@@ -1,4 +1,4 @@
-"""The half of a defense that acts on the images."""
+"""The part of a defense that acts on the images."""
 
 import copy
 import functools
@@ -12,12 +12,12 @@ from gradveil.defenses import Augment, Defense, Random
 from gradveil.defenses.parts import acts, needs_poisson, parts
 from gradveil.errors import GradveilError
 from gradveil.lightning.callback import DefenseCallback
-from gradveil.lightning.halves import MARK, ImagesHalf, check_callbacks, on_images, usable
+from gradveil.lightning.checks import MARK, DataDefense, check_callbacks, image_parts, usable_defense
 from gradveil.randomness import derive_seed
 from gradveil.training.batches import PoissonBatches, epoch_of
 from gradveil.transforms import Policy, PolicyDataset
 
-# What a loader is told besides its dataset and how it is batched.
+# The settings of a loader besides its dataset and how it is batched.
 _KEPT = (
     "num_workers",
     "collate_fn",
@@ -38,18 +38,20 @@ def DefendedData(
 ) -> L.LightningDataModule:
     """A copy of `datamodule` whose training images go through the defense's policy; everything else of it stays as it is.
 
-    For dp-sgd it also draws them: every image by itself, so that batches differ in size and those of the loader are the mean.
+        Trainer(...).fit(module, datamodule=DefendedData(data, "3-1-7+43-18-18"))
 
-    Its training loaders get a `PolicyDataset` around their dataset: items are images, tuples that start with one, or dicts that
-    hold it under `key`; uint8 or floats in [0, 1], so before any Normalize. The draw is a function of (seed, epoch, index).
-    Pass it to `Trainer.fit(..., datamodule=...)`, which tells it the epoch.
+    Its training loaders get a `PolicyDataset` around their dataset. Items are images, tuples that start with one, or dicts that
+    hold it under `key`. Images are uint8 or floats in [0, 1], so before any Normalize. The draw is a function of (seed, epoch,
+    index); the trainer sets the epoch.
+
+    For dp-sgd images are sampled, every one by itself. So batches differ in size; the loader's batch size is the mean.
     """
     if not isinstance(datamodule, L.LightningDataModule):
         raise GradveilError(
             f"DefendedData takes a lightning.LightningDataModule, got {type(datamodule).__name__}; "
-            "LightningDataModule.from_datasets makes one of datasets"
+            "use LightningDataModule.from_datasets"
         )
-    guard = _Guard(usable(defense), seed, key)
+    guard = _Guard(usable_defense(defense), seed, key)
     defended = copy.copy(datamodule)
     theirs = defended.train_dataloader
 
@@ -57,11 +59,11 @@ def DefendedData(
     @functools.wraps(theirs)
     def train_dataloader() -> object:
         loaders = theirs()
-        guard.begin(defended.trainer)
-        return guard.defended(loaders)
+        guard.reset(defended.trainer)
+        return guard.defend(loaders)
 
     defended.train_dataloader = train_dataloader  # type: ignore[method-assign]
-    setattr(defended, MARK, guard.half)
+    setattr(defended, MARK, guard.data)
     return defended
 
 
@@ -69,17 +71,17 @@ class _Guard(L.Callback):
     """Puts policies around datasets, draws batches where the defense asks for it, and tells both the epoch."""
 
     def __init__(self, defense: Defense, seed: int, key: str) -> None:
-        self.half, self.seed, self.key = ImagesHalf(defense), seed, key
+        self.data, self.seed, self.key = DataDefense(defense), seed, key
         self.policies = _policies(defense)
         self.datasets: list[PolicyDataset] = []
         self.epoch = 0
 
-    def begin(self, trainer: L.Trainer | None) -> None:
+    def reset(self, trainer: L.Trainer | None) -> None:
         """Loaders are about to be made; without a trainer somebody only looks at them."""
         self.datasets = []
         if trainer is None:
             return
-        check_callbacks(trainer, self.half.defense, DefenseCallback)
+        check_callbacks(trainer, self.data.defense, DefenseCallback)
         self.epoch = epoch_of(trainer)
         callbacks: list[L.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         if self not in callbacks:
@@ -89,35 +91,35 @@ class _Guard(L.Callback):
         self.epoch = trainer.current_epoch
         for dataset in self.datasets:
             dataset.set_epoch(self.epoch)
-        if self.half.batches is not None:
-            self.half.batches.set_epoch(self.epoch)
+        if self.data.batches is not None:
+            self.data.batches.set_epoch(self.epoch)
 
-    def defended(self, loaders: object) -> object:
+    def defend(self, loaders: object) -> object:
         """The same loader, or list or dict of loaders, with defended datasets."""
-        if needs_poisson(self.half.defense) and type(loaders) is not DataLoader:
-            raise GradveilError(f"dp-sgd draws from one DataLoader, train_dataloader gave a {type(loaders).__name__}")
+        if needs_poisson(self.data.defense) and type(loaders) is not DataLoader:
+            raise GradveilError(f"dp-sgd: expected one DataLoader from train_dataloader, got {type(loaders).__name__}")
         if isinstance(loaders, (list, tuple)):
-            return [self.defended(one) for one in loaders]
+            return [self.defend(one) for one in loaders]
         if isinstance(loaders, dict):
-            return {name: self.defended(one) for name, one in loaders.items()}
+            return {name: self.defend(one) for name, one in loaders.items()}
         if type(loaders) is not DataLoader:
             raise GradveilError(
-                f"train_dataloader gave a {type(loaders).__name__}, a torch.utils.data.DataLoader would do; "
+                f"train_dataloader: expected a torch.utils.data.DataLoader, got {type(loaders).__name__}; "
                 "a PolicyDataset can be put around any dataset by hand"
             )
-        return self._loader(loaders)
+        return self._defend_loader(loaders)
 
-    def _loader(self, loader: "DataLoader[object]") -> "DataLoader[object]":
+    def _defend_loader(self, loader: "DataLoader[object]") -> "DataLoader[object]":
         if isinstance(loader.dataset, IterableDataset):
-            raise GradveilError("an iterable dataset has no indices to draw by: a PolicyTransform inside it would do")
+            raise GradveilError("an iterable dataset has no indices to draw by: use a PolicyTransform inside it")
         if loader.batch_sampler is None:
             raise GradveilError(
-                "a loader without batch_size hands over whole batches: a PolicyTransform in its dataset would do"
+                "a loader without batch_size hands over whole batches: use a PolicyTransform in its dataset"
             )
         kept = {name: getattr(loader, name) for name in _KEPT}
-        dataset = self._dataset(loader.dataset)
-        if needs_poisson(self.half.defense):
-            return DataLoader(dataset, batch_sampler=self._drawn(loader), **kept)
+        dataset = self._defend_dataset(loader.dataset)
+        if needs_poisson(self.data.defense):
+            return DataLoader(dataset, batch_sampler=self._poisson_sampler(loader), **kept)
         # Made anew inside the hook and not changed in place: Lightning remembers how loaders were made, to make them again.
         if loader.batch_size is None:
             return DataLoader(dataset, batch_sampler=loader.batch_sampler, **kept)
@@ -125,21 +127,21 @@ class _Guard(L.Callback):
             dataset, batch_size=loader.batch_size, sampler=loader.sampler, drop_last=loader.drop_last, **kept
         )
 
-    def _drawn(self, loader: "DataLoader[object]") -> "OwnDraws":
+    def _poisson_sampler(self, loader: "DataLoader[object]") -> "PoissonSampler":
         plain = type(loader.sampler) is SequentialSampler or (
             type(loader.sampler) is RandomSampler and not loader.sampler.replacement
         )
         if loader.batch_size is None or not plain:
             odd = loader.batch_sampler if loader.batch_size is None else loader.sampler
             raise GradveilError(
-                f"dp-sgd draws every image by itself, the loader has a {type(odd).__name__}: a batch_size would do"
+                f"dp-sgd draws every image by itself: expected a loader with a batch_size, got {type(odd).__name__}"
             )
         count = len(loader.dataset)  # type: ignore[arg-type]
-        self.half.batches = PoissonBatches(count, loader.batch_size, self.seed)
-        self.half.batches.set_epoch(self.epoch)
-        return OwnDraws(self.half.batches)
+        self.data.batches = PoissonBatches(count, loader.batch_size, self.seed)
+        self.data.batches.set_epoch(self.epoch)
+        return PoissonSampler(self.data.batches)
 
-    def _dataset(self, dataset: Any) -> Any:
+    def _defend_dataset(self, dataset: Any) -> Any:
         for number, policy in enumerate(self.policies):
             # As in a chain: the first one draws as it would alone.
             seed = derive_seed(self.seed, "chain", number) if number else self.seed
@@ -149,7 +151,7 @@ class _Guard(L.Callback):
         return dataset
 
 
-class OwnDraws(Sampler[list[int]]):
+class PoissonSampler(Sampler[list[int]]):
     """Batches that are drawn image by image. Where none is drawn the first image stands in, which the callback leaves out."""
 
     def __init__(self, batches: PoissonBatches) -> None:
@@ -172,8 +174,6 @@ def _policies(defense: Defense) -> list[Policy]:
             found.append(drawn.policy)
         elif acts(part, "images"):
             raise GradveilError(f"{part} is no policy, and only policies go around a dataset")
-    if not on_images(defense):
-        raise GradveilError(
-            f"{defense} leaves the images as they are: DefenseCallback({str(defense)!r}) alone would do"
-        )
+    if not image_parts(defense):
+        raise GradveilError(f"{defense} leaves the images as they are: use DefenseCallback({str(defense)!r}) alone")
     return found

@@ -87,14 +87,14 @@ def build(
         architecture: Callable[[ImageShape, int], nn.Module] = _own_architecture(name)
     else:
         architecture = _named_architecture(name)
-    with _seeded(derive_seed(seed, "weights", name)):
+    with _seeding(derive_seed(seed, "weights", name)):
         try:
             network = architecture(image_shape, classes)
         except (RuntimeError, ZeroDivisionError, ValueError, TypeError) as error:
             raise GradveilError(f"model {name!r} cannot be built for images {image_shape}: {error}") from error
     if ":" in name:
         if not isinstance(network, nn.Module):
-            raise GradveilError(f"model {name!r} returned {type(network).__name__}, a torch.nn.Module would do")
+            raise GradveilError(f"model {name!r}: expected a torch.nn.Module, got {type(network).__name__}")
         return network
     if min(image_shape[1:]) < 9 and isinstance(network, ConvNet):
         raise GradveilError(
@@ -109,7 +109,7 @@ def model_name(model: Model) -> str:
     return model if isinstance(model, str) else type(model).__name__
 
 
-def untrained(name: Model, dataset: Dataset, *, seed: int = 0, classes: int | None = None) -> nn.Module:
+def untrained_model(name: Model, dataset: Dataset, *, seed: int = 0, classes: int | None = None) -> nn.Module:
     """A fresh model for the dataset, normalised with the statistics of its training images; `classes` if other than its own."""
     mean, std = channel_statistics(dataset.train.images)
     outputs = len(dataset.train.classes) if classes is None else classes
@@ -144,11 +144,11 @@ def _named_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
 def _own_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
     module_name, _, function_name = name.partition(":")
     try:
-        with _importable_from_here():
+        with _importing_from_here():
             module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
         raise GradveilError(
-            f"model {name!r}: cannot import {module_name!r} ({error}); package.module:function would do"
+            f"model {name!r}: cannot import {module_name!r} ({error}); expected package.module:function"
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -158,7 +158,7 @@ def _own_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
 
 
 @contextmanager
-def _importable_from_here() -> Iterator[None]:
+def _importing_from_here() -> Iterator[None]:
     # A console script does not have the working directory on its path, yet that is where a user's own model lives.
     here = str(Path.cwd())
     sys.path.insert(0, here)
@@ -169,7 +169,7 @@ def _importable_from_here() -> Iterator[None]:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _seeding(seed: int) -> Iterator[None]:
     # torch.nn draws initial weights from the global stream only; borrow it and put it back.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -11,10 +11,10 @@ from gradveil.models.structure import structure_of
 from gradveil.randomness import generator
 
 # A shape -> standard normal numbers of that shape, on the CPU or where they are needed.
-Source = Callable[[torch.Size], Tensor]
+NoiseSource = Callable[[torch.Size], Tensor]
 
 
-class Penalised(nn.Module, ABC):
+class PenalisedLayer(nn.Module, ABC):
     """A layer whose input costs something: `penalty` is added to the loss of whoever trains the network."""
 
     @abstractmethod
@@ -22,7 +22,7 @@ class Penalised(nn.Module, ABC):
         """A scalar, from what goes into the layer."""
 
 
-class Stochastic(Penalised):
+class StochasticLayer(PenalisedLayer):
     """A layer that draws standard normal numbers in every pass, in training and in evaluation alike.
 
     The n-th draw is a function of the seed and n; `drawing` lets somebody else say what is drawn. Nothing of it is in the
@@ -33,7 +33,7 @@ class Stochastic(Penalised):
         super().__init__()
         self.seed = seed
         self.drawn = 0
-        self.source: Source | None = None
+        self.source: NoiseSource | None = None
 
     def draw(self, like: Tensor) -> Tensor:
         """Numbers of the shape, type and place of `like`."""
@@ -43,15 +43,15 @@ class Stochastic(Penalised):
         return torch.randn(like.shape, generator=generator(self.seed, "draw", self.drawn)).to(like)
 
 
-def stochastic(model: nn.Module) -> dict[str, Stochastic]:
+def stochastic_layers(model: nn.Module) -> dict[str, StochasticLayer]:
     """The layers that draw, by name, in the model's order."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, Stochastic)}
+    return {name: module for name, module in model.named_modules() if isinstance(module, StochasticLayer)}
 
 
 @contextmanager
-def drawing(model: nn.Module, source: Source) -> Iterator[None]:
+def drawing(model: nn.Module, source: NoiseSource) -> Iterator[None]:
     """The model's layers draw from `source`, in the order of the passes; afterwards from where they did before."""
-    layers = structure_of(model).of_kind(Stochastic)  # type: ignore[type-abstract]
+    layers = structure_of(model).of_kind(StochasticLayer)  # type: ignore[type-abstract]
     before = [layer.source for layer in layers]
     for layer in layers:
         layer.source = source
@@ -62,12 +62,12 @@ def drawing(model: nn.Module, source: Source) -> Iterator[None]:
             layer.source = source_before
 
 
-def normal(chance: torch.Generator) -> Source:
+def normal_source(chance: torch.Generator) -> NoiseSource:
     """Fresh numbers from a CPU generator."""
     return lambda shape: torch.randn(shape, generator=chance)
 
 
-def replay(values: Tensor) -> Source:
+def replay(values: Tensor) -> NoiseSource:
     """Given numbers, one after the other; they may ask for gradients."""
     at = 0
 
@@ -80,15 +80,15 @@ def replay(values: Tensor) -> Source:
 
 
 @contextmanager
-def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
+def collecting_penalties(model: nn.Module) -> Iterator[list[Tensor]]:
     """What the layers' inputs cost while the model runs."""
     found: list[Tensor] = []
 
     def keep(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        assert isinstance(layer, Penalised)
+        assert isinstance(layer, PenalisedLayer)
         found.append(layer.penalty(inputs[0]))
 
-    penalised = structure_of(model).of_kind(Penalised)  # type: ignore[type-abstract]
+    penalised = structure_of(model).of_kind(PenalisedLayer)  # type: ignore[type-abstract]
     hooks = [layer.register_forward_pre_hook(keep) for layer in penalised]
     try:
         yield found

@@ -26,12 +26,12 @@ class Structure:
         return self._kinds[kind]  # type: ignore[return-value]
 
 
-_HELD: dict[int, Structure] = {}
+_CACHED: dict[int, Structure] = {}
 
 
 def structure_of(model: nn.Module) -> Structure:
-    """Looked up now, or when a block of `unchanging` began."""
-    return _HELD.get(id(model)) or Structure(
+    """Looked up now, or when a block of `caching_structure` began."""
+    return _CACHED.get(id(model)) or Structure(
         dict(model.named_parameters()), dict(model.named_buffers()), tuple(model.modules())
     )
 
@@ -42,11 +42,11 @@ def caching_structure(model: nn.Module) -> Iterator[None]:
 
     Walking through all modules takes a noticeable part of a small network's step.
     """
-    if id(model) in _HELD:
+    if id(model) in _CACHED:
         yield
         return
-    _HELD[id(model)] = structure_of(model)
+    _CACHED[id(model)] = structure_of(model)
     try:
         yield
     finally:
-        del _HELD[id(model)]
+        del _CACHED[id(model)]

@@ -90,5 +90,5 @@ def load_state(network: nn.Module, path: Path) -> None:
             state[name] = file.get_tensor(name)
     for name, tensor in state.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise GradveilError(f"{path}: {name!r} holds NaN or infinite values; finite weights would do")
+            raise GradveilError(f"{path}: {name!r} holds NaN or infinite values, expected finite weights")
     network.load_state_dict(state)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gradveil.scores.similarity import Similarity
 
-# A share of nothing: -60 dB. Closer to 1 a cosine of float32 gradients cannot be told from 1.
+# The smallest fraction: -60 dB. A cosine of float32 gradients closer to 1 may as well be 1.
 NOTHING = 1e-6
 
 
@@ -43,6 +43,6 @@ def smoothness(images: Tensor) -> Tensor:
     return 10 * torch.log10((4 * variance + NOTHING) / (across + down + NOTHING))
 
 
-def decibels(share: Tensor) -> Tensor:
-    """10 log10, at least -60; what is not a number stays so: a broken network must not look private."""
-    return 10 * torch.log10(share.clamp_min(NOTHING))
+def decibels(fraction: Tensor) -> Tensor:
+    """10 log10, at least -60. What is not a number stays so: a broken network must not look private."""
+    return 10 * torch.log10(fraction.clamp_min(NOTHING))

@@ -14,14 +14,20 @@ from gradveil.scores.similarity import Similarity
 # Of the 20 or 21 published points five give the same area, see docs/search.md; one is enough to tell bad policies from good ones.
 POINTS = 5
 
-# What a score sees: the network, transformed images (N, C, H, W), their labels (N,), the noise each way starts from, shaped as
-# the images. It gives one value per image, (N,), higher where the gradient helps an attacker more.
+# What a score sees: the network, transformed images (N, C, H, W), float in [0, 1], their labels (N,), and the noise each way
+# starts from, of the images' shape. It gives one value per image, (N,), higher where the gradient helps an attacker more.
 PrivacyFunction = Callable[[Similarity, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class PrivacyScore:
-    """A privacy score with the gradients it takes per image, and a cheaper look at the same for the start of a race."""
+    """A privacy score for `Scorer`.
+
+    `function(network, images, labels, noise)` gives one value per image, see `PrivacyFunction`. `evaluations` is the number
+    of gradients it takes per image. `quick` is a cheaper look at the same, for the start of a race.
+
+        PrivacyScore(lambda network, images, labels, noise: images.mean((1, 2, 3)), evaluations=0)
+    """
 
     function: PrivacyFunction
     evaluations: int
@@ -44,7 +50,7 @@ class Area:
 
 @dataclass(frozen=True)
 class Nearness:
-    """The same in dB, -10 log10(1 - S_pri), at most 60: where all similarities are near 1, what is missing tells them apart."""
+    """The same in dB, -10 log10(1 - S_pri), at most 60: where all similarities are near 1, what is missing to 1 differs."""
 
     area: Area
 
@@ -73,11 +79,11 @@ def curves(network: Similarity, images: Tensor, labels: Tensor, noise: Tensor, d
     return rows
 
 
-def area(definition: Definition, made: Callable[[Area], PrivacyFunction] = lambda found: found) -> PrivacyScore:
-    """What is `made` of the area by all points of `definition`; its quick look is a single point."""
+def area(definition: Definition, wrap: Callable[[Area], PrivacyFunction] = lambda area: area) -> PrivacyScore:
+    """A function of the area by all points of `definition`; its quick look is a single point."""
     glance = shorten(definition, 1, end=False)
-    quick = PrivacyScore(made(Area(glance)), glance.evaluations)
-    return PrivacyScore(made(Area(definition)), definition.evaluations, quick)
+    quick = PrivacyScore(wrap(Area(glance)), glance.evaluations)
+    return PrivacyScore(wrap(Area(definition)), definition.evaluations, quick)
 
 
 def published_definition(definition: str, points: int | None = POINTS) -> Definition:
@@ -89,6 +95,6 @@ def published_definition(definition: str, points: int | None = POINTS) -> Defini
 # By name, a function of the definition: some scores have no use for it.
 SCORES: dict[str, Callable[[Definition], PrivacyScore]] = {
     "grad-sim": area,
-    "smooth-grad-sim": lambda definition: area(definition, lambda found: Smooth(Nearness(found))),
+    "smooth-grad-sim": lambda definition: area(definition, lambda area: Smooth(Nearness(area))),
     "smooth-contrast": lambda _: PrivacyScore(Smooth(Contrast()), Contrast.evaluations),
 }

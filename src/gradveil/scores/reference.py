@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.client import share
-from gradveil.errors import GradveilError
-from gradveil.naming import lookup
+from gradveil.naming import lookup, unknown
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import generator
 from gradveil.scores.definitions import DEFINITIONS, Definition
@@ -70,7 +69,7 @@ def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, vari
     image of each label.
     """
     if variant not in ("mean", "code"):
-        raise GradveilError(f"unknown variant of S_acc {variant!r}; mean or code would do")
+        raise unknown(variant, ("mean", "code"), "variant of S_acc")
     values = []
     rows = 0
     for images, labels in batches:

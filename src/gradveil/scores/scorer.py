@@ -39,9 +39,14 @@ class Scores:
 class Scorer:
     """Scores that can be compared pairwise: every policy meets the same images, noise and signs.
 
-    `trained` is the semi-trained model that S_pri looks at, `untrained` the fresh one for S_acc; `held_out` the test images, of
-    which S_pri takes `images`. `points` None computes S_pri at all published points. Memory does not grow with the images. S_acc
-    takes up to `batches` batches, as many as there are without using an image twice.
+    `trained` is the semi-trained model that S_pri looks at. `untrained` is the fresh one for S_acc. Of the test images
+    `held_out` S_pri takes `images`; memory does not grow with their number. S_acc takes up to `batches` batches, as many as
+    there are without using an image twice.
+
+    `score` is a name in `SCORES`, computed as `definition` says at `points` points (None takes all published ones), or a
+    `PrivacyScore` of your own:
+
+        Scorer(model, fresh, test, score=PrivacyScore(brightness, evaluations=0))
     """
 
     trained: nn.Module
@@ -52,7 +57,7 @@ class Scorer:
     batch_size: int = 100
     definition: str = "paper"
     points: int | None = POINTS
-    score: str = "grad-sim"
+    score: str | PrivacyScore = "grad-sim"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -67,12 +72,14 @@ class Scorer:
         _ = self.privacy_score
 
     def __call__(self, policy: Policy, *, advance: Advance = ignore) -> Scores:
-        """Both scores of `policy`; `advance` hears of every image of S_pri."""
+        """Both scores of `policy`; `advance` is called for every image of S_pri."""
         return Scores(self.privacy(policy, advance=advance), self.accuracy(policy))
 
     @cached_property
     def privacy_score(self) -> PrivacyScore:
-        """The function behind `score`."""
+        """`score` itself, or the one it names; looked up once, so that processes without that name get it too."""
+        if isinstance(self.score, PrivacyScore):
+            return self.score
         return lookup(SCORES, self.score, "score")(published_definition(self.definition, self.points))
 
     @cached_property

@@ -62,7 +62,7 @@ class Similarity:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.names = trainable_parameters(model)[0]
-        self.batched = _known(model)
+        self.batched = _knows_all_layers(model)
         self._proven = False
 
     def __call__(self, images: Tensor, labels: Tensor) -> Products:
@@ -72,7 +72,7 @@ class Similarity:
         if self.batched and not self._proven:
             # A model may use its parameters in ways its layers do not show; autograd has the last word.
             self.batched, self._proven = self._agrees(flat[:1], repeated[:1]), True
-        found = (self._together if self.batched else self._one_by_one)(flat, repeated, groups)
+        found = (self._in_one_pass if self.batched else self._one_by_one)(flat, repeated, groups)
         dots, squares = found.unbind(3)
         return Products(dots, squares)
 
@@ -85,7 +85,7 @@ class Similarity:
     def _agrees(self, images: Tensor, labels: Tensor) -> bool:
         expected = self._one_by_one(images, labels, 1)
         try:
-            return torch.allclose(self._together(images, labels, 1), expected, rtol=1e-3, atol=1e-20, equal_nan=True)
+            return torch.allclose(self._in_one_pass(images, labels, 1), expected, rtol=1e-3, atol=1e-20, equal_nan=True)
         except (
             KeyError,
             RuntimeError,
@@ -95,7 +95,7 @@ class Similarity:
         ):  # a layer that was not called, or called in its own way
             return False
 
-    def _together(self, images: Tensor, labels: Tensor, groups: int) -> Tensor:
+    def _in_one_pass(self, images: Tensor, labels: Tensor, groups: int) -> Tensor:
         found: dict[str, list[Tensor]] = {name: [] for name in self.names}
 
         def compare(name: str, gradients: Tensor) -> None:
@@ -177,7 +177,7 @@ def _listening(model: nn.Module, size: int, compare: Callable[[str, Tensor], Non
     for path, layer in model.named_modules():
         own = {name for name, parameter in layer.named_parameters(recurse=False) if parameter.requires_grad}
         if own:
-            handles.append(layer.register_forward_hook(_listener(path, own, size, compare)))
+            handles.append(layer.register_forward_hook(_comparing_hook(path, own, size, compare)))
     try:
         yield
     finally:
@@ -185,11 +185,11 @@ def _listening(model: nn.Module, size: int, compare: Callable[[str, Tensor], Non
             handle.remove()
 
 
-def _listener(path: str, own: set[str], size: int, compare: Callable[[str, Tensor], None]) -> Callable[..., None]:
-    def heard(layer: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
+def _comparing_hook(path: str, own: set[str], size: int, compare: Callable[[str, Tensor], None]) -> Callable[..., None]:
+    def forward_hook(layer: nn.Module, arguments: tuple[Tensor, ...], output: Tensor) -> None:
         inputs = arguments[0].detach()
 
-        def came_back(back: Tensor) -> None:
+        def backward_hook(back: Tensor) -> None:
             pieces = size * _groups_at_once(layer, size, back)
             with torch.no_grad():
                 for some, returned in zip(torch.split(inputs, pieces), torch.split(back, pieces), strict=True):
@@ -197,9 +197,9 @@ def _listener(path: str, own: set[str], size: int, compare: Callable[[str, Tenso
                         if name in own:
                             compare(f"{path}.{name}" if path else name, gradients)
 
-        output.register_hook(came_back)  # type: ignore[no-untyped-call]
+        output.register_hook(backward_hook)  # type: ignore[no-untyped-call]
 
-    return heard
+    return forward_hook
 
 
 def _groups_at_once(layer: nn.Module, size: int, back: Tensor) -> int:
@@ -209,13 +209,13 @@ def _groups_at_once(layer: nn.Module, size: int, back: Tensor) -> int:
     return max(1, NUMBERS_AT_ONCE // (size * max(patches, weight.numel())))
 
 
-def _known(model: nn.Module) -> bool:
+def _knows_all_layers(model: nn.Module) -> bool:
     owners = [layer for layer in model.modules() if any(p.requires_grad for p in layer.parameters(recurse=False))]
     owned = [parameter for layer in owners for parameter in layer.parameters(recurse=False) if parameter.requires_grad]
-    return len(set(map(id, owned))) == len(owned) and all(map(_known_layer, owners))
+    return len(set(map(id, owned))) == len(owned) and all(map(_knows_layer, owners))
 
 
-def _known_layer(layer: nn.Module) -> bool:
+def _knows_layer(layer: nn.Module) -> bool:
     if isinstance(layer, nn.Conv2d):
         plain = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
         return type(layer) in LAYERS and plain and not isinstance(layer.padding, str)

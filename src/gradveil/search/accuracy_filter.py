@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass
 
 from gradveil.scores import Scorer
-from gradveil.search.ledger import Entry
+from gradveil.search.ledger import LedgerEntry
 from gradveil.transforms import Policy
 
 # How many standard errors from the limit a verdict after a few batches must be.
@@ -29,9 +29,9 @@ class AccuracyFilter:
     @classmethod
     def of(cls, scorer: Scorer, allowance: float) -> "AccuracyFilter":
         """The filter for a scorer's untrained model and images."""
-        found = Entry()
+        found = LedgerEntry()
         for number in range(scorer.distinct_batches):
-            found = found.and_then(measure_batch(scorer, Policy.parse("identity"), number))
+            found += measure_batch(scorer, Policy.parse("identity"), number)
         summed = scorer.definition == "code"
         return cls(_redundancies(found, summed), allowance, summed, found.rows)
 
@@ -41,17 +41,17 @@ class AccuracyFilter:
         worst = -1 - self.allowance * statistics.fmean(self.untouched)
         return worst * statistics.fmean(self.rows) if self.summed else worst
 
-    def passes(self, entry: Entry) -> bool:
+    def passes(self, entry: LedgerEntry) -> bool:
         """Whether the policy is known to pass."""
         verdict = self.verdict(entry)
         return verdict is not None and verdict[0]
 
-    def rejects(self, entry: Entry) -> bool:
+    def rejects(self, entry: LedgerEntry) -> bool:
         """Whether the policy is known to fail."""
         verdict = self.verdict(entry)
         return verdict is not None and not verdict[0]
 
-    def verdict(self, entry: Entry) -> tuple[bool, int] | None:
+    def verdict(self, entry: LedgerEntry) -> tuple[bool, int] | None:
         """Whether the policy passes, and after how many batches that was clear; None where more batches must tell."""
         found = _redundancies(entry, self.summed)
         for count in range(1, len(found) + 1):
@@ -68,13 +68,13 @@ class AccuracyFilter:
         return growth * (statistics.stdev(self.untouched) if len(self.untouched) > 1 else math.inf)
 
 
-def measure_batch(scorer: Scorer, policy: Policy, batch: int) -> Entry:
+def measure_batch(scorer: Scorer, policy: Policy, batch: int) -> LedgerEntry:
     """S_acc of the policy on one batch."""
     found = scorer.accuracy(policy, range(batch, batch + 1))
-    return Entry(accuracy=found.values, rows=(found.evaluations,))
+    return LedgerEntry(accuracy=found.values, rows=(found.evaluations,))
 
 
-def _redundancies(entry: Entry, summed: bool) -> tuple[float, ...]:
-    shares = entry.rows if summed else (1,) * len(entry.rows)
+def _redundancies(entry: LedgerEntry, summed: bool) -> tuple[float, ...]:
+    images = entry.rows if summed else (1,) * len(entry.rows)
     # Never negative; a rounding error must not make it so.
-    return tuple(max(0.0, -1 - value / share) for value, share in zip(entry.accuracy, shares, strict=True))
+    return tuple(max(0.0, -1 - value / count) for value, count in zip(entry.accuracy, images, strict=True))

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
@@ -23,6 +23,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, S
 
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import content_hash
+from gradveil.naming import describe
 from gradveil.scores import Scorer
 from gradveil.search.sampling import RECORDED, parameters
 from gradveil.transforms import Policy
@@ -35,7 +36,7 @@ _OPEN_AGAIN = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds until the next try where open
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """Everything computed for one policy: S_acc by batch, S_pri by image.
 
     `rows` counts the images of each batch. `quick` holds quick looks and `full` full scores of the first images in the scorer's
@@ -54,9 +55,9 @@ class Entry:
         """How much is known."""
         return len(self.accuracy) + len(self.quick) + len(self.full) + len(self.fresh) + (self.failed is not None)
 
-    def and_then(self, more: "Entry") -> "Entry":
+    def __add__(self, more: "LedgerEntry") -> "LedgerEntry":
         """This entry and what was computed after it."""
-        return Entry(
+        return LedgerEntry(
             accuracy=self.accuracy + more.accuracy,
             rows=self.rows + more.rows,
             quick=self.quick + more.quick,
@@ -66,11 +67,11 @@ class Entry:
         )
 
 
-def _reachable(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
-    """A storage that fails in the middle of a search is one line; what it holds is safe."""
+def _explain_failures(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
+    """Make one line of a storage that fails in the middle of a search; what it holds is safe."""
 
     @wraps(method)
-    def guarded(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
         try:
             method(*arguments, **options)
         except (SQLAlchemyError, StorageInternalError) as error:
@@ -78,7 +79,7 @@ def _reachable(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
                 f"the study's storage failed ({type(error).__name__}); start again when it can be reached to go on"
             ) from error
 
-    return guarded
+    return call
 
 
 class Ledger:
@@ -90,12 +91,12 @@ class Ledger:
         self.shared = isinstance(place, str)
         self._storage, self._study = _open(place, fingerprint, objectives)
         self.objectives = len(objectives)
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LedgerEntry] = {}
         self._trials: dict[str, int] = {}
         self._closed: set[str] = set()
         self.read()
 
-    @_reachable
+    @_explain_failures
     def read(self) -> None:
         """Take in what the storage holds."""
         for trial in self._storage.get_all_trials(self._study, deepcopy=False):
@@ -109,23 +110,27 @@ class Ledger:
                 (self._closed.add if trial.state.is_finished() else self._closed.discard)(policy)
         self._read = time.monotonic()
 
-    def __getitem__(self, policy: Policy) -> Entry:
-        return self._entries.get(str(policy), Entry())
+    def __getitem__(self, policy: Policy) -> LedgerEntry:
+        return self._entries.get(str(policy), LedgerEntry())
 
-    def latest(self, policy: Policy) -> Entry:
+    def latest(self, policy: Policy) -> LedgerEntry:
         """As `self[policy]`, after a look at what other machines have done in the meantime."""
         if self.shared and time.monotonic() - self._read > _READ_AGAIN:
             self.read()
         return self[policy]
 
-    @_reachable
-    def write(self, policy: Policy, entry: Entry) -> None:
+    @_explain_failures
+    def write(self, policy: Policy, entry: LedgerEntry) -> None:
         """Keep `entry`, which knows more than what was known of the policy."""
         name = str(policy)
         if name not in self._trials or name in self._closed:  # what Optuna holds as ended cannot be added to
             attributes = {"policy": name, _SCORES: asdict(entry)}
+            point = parameters(policy)
             template = create_trial(
-                state=TrialState.RUNNING, params=parameters(policy), distributions=RECORDED, user_attrs=attributes
+                state=TrialState.RUNNING,
+                params=point,
+                distributions=RECORDED if point else {},
+                user_attrs=attributes,
             )
             self._trials[name] = self._storage.create_new_trial(self._study, template_trial=template)
             self._closed.discard(name)
@@ -144,7 +149,7 @@ class Ledger:
             # For Optuna's own plots: how the mean moves as images come in. It keeps no such steps for several objectives.
             self._storage.set_trial_intermediate_value(self._trials[name], len(raced), statistics.fmean(raced))
 
-    @_reachable
+    @_explain_failures
     def close(self, policy: Policy, values: tuple[float, ...] | None, state: TrialState) -> None:
         """End the policy's trial, for whoever reads the study with Optuna's own tools."""
         name = str(policy)
@@ -154,9 +159,9 @@ class Ledger:
             self._closed.add(name)
 
 
-def _entry(data: Mapping[str, Sequence[float]]) -> Entry:
+def _entry(data: Mapping[str, Sequence[float]]) -> LedgerEntry:
     failed = data["failed"]
-    return Entry(
+    return LedgerEntry(
         accuracy=tuple(data["accuracy"]),
         rows=tuple(int(count) for count in data["rows"]),
         quick=tuple(data["quick"]),
@@ -188,9 +193,9 @@ def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...
 
 
 def _open_study(url: str | None, name: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, optuna.Study]:
-    """The study, made where there is none. Of machines that make it at once, all but one find half of it and try again."""
+    """The study, made where there is none. Of machines that make it together, all but one find half of it and try again."""
 
-    def opened() -> tuple[BaseStorage, optuna.Study]:
+    def open_once() -> tuple[BaseStorage, optuna.Study]:
         storage = get_storage(url)
         return storage, optuna.create_study(
             storage=storage, study_name=name, directions=objectives, load_if_exists=True
@@ -198,25 +203,23 @@ def _open_study(url: str | None, name: str, objectives: tuple[str, ...]) -> tupl
 
     for seconds in _OPEN_AGAIN:
         with suppress(IntegrityError, OperationalError, ProgrammingError):
-            return opened()
+            return open_once()
         time.sleep(seconds)
-    return opened()
+    return open_once()
 
 
 def fingerprint(scorer: Scorer) -> str:
-    """Changes whenever a score could."""
+    """Changes whenever a score could, but for the code of a function: its name stands for it."""
     settings: list[object] = [
         scorer.images,
         scorer.batches,
         scorer.batch_size,
         scorer.definition,
         scorer.points,
-        scorer.score,
+        scorer.score if isinstance(scorer.score, str) else describe(scorer.score),
         scorer.seed,
+        describe(scorer.privacy_score.function),
     ]
-    function = scorer.privacy_score.function
-    # The name of a function stands for it; a dataclass also shows its settings.
-    settings += [repr(function) if is_dataclass(function) else getattr(function, "__qualname__", "")]
     settings += [str(scorer.trained), str(scorer.untrained)]
     weights = [*scorer.trained.state_dict().values(), *scorer.untrained.state_dict().values()]
     digest = hashlib.sha256(json.dumps(settings).encode())

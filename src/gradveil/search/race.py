@@ -45,7 +45,7 @@ def survivors(values: Mapping[str, Sequence[float]], places: int, confidence: fl
 
 
 def tied_with(values: Mapping[str, Sequence[float]], confidence: float) -> dict[str, tuple[str, ...]]:
-    """For each the others that a two-sided paired test cannot tell it apart from."""
+    """For each the others it is statistically tied with, by a two-sided paired test."""
     return {
         name: tuple(o for o in values if o != name and not differ(values[name], values[o], confidence))
         for name in values
@@ -58,7 +58,7 @@ def differ(a: Sequence[float], b: Sequence[float], confidence: float) -> bool:
     return between is not None and not between[0] <= 0 <= between[1]
 
 
-def front(points: Mapping[Policy, tuple[float, float]]) -> tuple[Policy, ...]:
+def pareto_front(points: Mapping[Policy, tuple[float, float]]) -> tuple[Policy, ...]:
     """The Pareto front of (privacy, lower is better; accuracy, higher is better), most private first."""
     chosen: list[Policy] = []
     best = -math.inf

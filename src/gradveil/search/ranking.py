@@ -12,7 +12,7 @@ from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, Scorer, Scores
 from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.search.ledger import Ledger, fingerprint
-from gradveil.search.scoring import Goal, bring_to
+from gradveil.search.scoring import Goal, reach_goal
 from gradveil.transforms import LIBRARY, Policy
 
 
@@ -43,11 +43,11 @@ def rank(
     ledger = Ledger(storage, fingerprint(scorer))
     everybody = AccuracyFilter.of(scorer, sys.float_info.max)
     goal = Goal(full=scorer.images, all_batches=True)
-    lacking = [(policy, ledger[policy]) for policy in policies if not goal.reached(ledger[policy], everybody)]
+    lacking = [(policy, ledger[policy]) for policy in policies if not goal.is_reached(ledger[policy], everybody)]
     with progress("scoring policies", len(policies), "policies") as advance:
         advance(len(policies) - len(lacking))
         for policy, entry in run_jobs(
-            partial(bring_to, goal, scorer, everybody), lacking, workers=workers, backend=backend
+            partial(reach_goal, goal, scorer, everybody), lacking, workers=workers, backend=backend
         ):
             ledger.write(policy, entry)
             advance(1)

@@ -10,10 +10,10 @@ from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy with its scores, and the kept policies it cannot be told apart from.
+    """A policy with its scores, and the policies it is statistically tied with (`alike`).
 
     The privacy of a kept policy was measured anew, on images that had no say in keeping it: the luck that helped it win does
-    not flatter it. `fresh` is False where there were not enough images for that.
+    not flatter it. `fresh` is False where there were not enough images for that. `interval` is a confidence interval.
     """
 
     policy: Policy
@@ -36,7 +36,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Seen:
+class PolicyOutcome:
     """A policy as the race left it, after so many images; no privacy if it failed the accuracy filter."""
 
     policy: Policy
@@ -59,7 +59,7 @@ class SearchResult:
     settled: bool
     contenders: tuple[Policy, ...]
     front: tuple[Policy, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[PolicyOutcome, ...]
     failed: tuple[tuple[Policy, str], ...]
     rounds: tuple[RaceRound, ...]
     evaluations: int

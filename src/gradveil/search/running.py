@@ -12,17 +12,16 @@ from pathlib import Path
 from optuna.trial import TrialState
 
 from gradveil.errors import GradveilError
-from gradveil.parallel import LOCAL, RunJobs, check_backend, one_thread, starting_workers
+from gradveil.parallel import LOCAL, RunJobs, check_backend, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, NotFinite, Scorer
 from gradveil.search.accuracy_filter import AccuracyFilter
 from gradveil.search.board import Board
 from gradveil.search.ledger import Ledger, fingerprint
 from gradveil.search.plan import GRADIENTS_PER_POLICY, SearchPlan
-from gradveil.search.race import RaceRound, differ, front, survivors, tied_with
+from gradveil.search.race import RaceRound, differ, pareto_front, survivors, tied_with
 from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
-from gradveil.search.sampling import make_sampler
-from gradveil.search.scoring import Goal, bring_to
+from gradveil.search.scoring import Goal, reach_goal
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
@@ -32,7 +31,7 @@ Say = Callable[[str], None]
 MOST_DRAWS = 10
 # Quick looks are biased by a little that differs between policies; who is still there after so many images is scored in full.
 QUICK_IMAGES = 16
-# Of the gradients left, a round may take this share; if that does not reach for all, the best go on.
+# A round may take this fraction of the gradients left; if that does not reach for all, the best go on.
 ROUND_FRACTION = 1 / 3
 
 
@@ -46,17 +45,21 @@ def search(
     progress: Progress = silent,
     say: Say = lambda text: None,
 ) -> SearchResult:
-    """Find the most private policies; see `Plan` for how.
+    """Find the most private policies; see `SearchPlan` for how.
 
-    Everything computed goes into the Optuna study in `storage` (a file for SQLite, any storage URL, or None to keep nothing) at
-    once; started again, also with a larger plan, the search goes on from there. The result depends on the scorer and the plan
-    alone, not on workers, interruptions, or what else the study holds.
+    `scorer` scores policies, with a model and a score of your own if you like. `storage` is a file for an Optuna study in
+    SQLite, any storage URL, or None to keep nothing. Everything computed goes there at once. Started again, also with a larger
+    plan, the search goes on from there. `backend` is "loky" for processes here, "ray", or any other joblib backend. The result
+    depends on the scorer and the plan alone, not on workers, interruptions, or what else the study holds.
+
+        found = search(Scorer(model, fresh, test_images), Path("study.sqlite3"), SearchPlan(policies=300), workers=2)
+        found.best[0].policy, found.best[0].interval
     """
     plan = plan or SearchPlan()
     check_backend(backend)
     objectives = ("minimize", "maximize") if plan.sampler == "nsga2" else ("minimize",)
     ledger = Ledger(storage, fingerprint(scorer), objectives=objectives)
-    with one_thread():  # as the workers: the last digits must not depend on the number of threads
+    with using_one_thread():  # as the workers: the last digits must not depend on the number of threads
         with suppress(NotFinite):  # finds out how the model is best looked at
             scorer.privacy(Policy.parse("identity"), range(1), quick=True)
         accuracy_filter = AccuracyFilter.of(scorer, plan.redundancy)
@@ -90,8 +93,8 @@ class _Search:
         contenders = self.race(self.explore())
         best = contenders[: self.plan.keep]
         last = replace(self.board.goals[best[0]], fresh=self.fresh, all_batches=True)
-        self.bring("measuring the best anew", best, last)
-        best = self.board.sound(best)
+        self.compute("measuring the best anew", best, last)
+        best = self.board.eligible(best)
         if not best:
             raise GradveilError("none of the best policies has a finite score on the fresh images")
         result = self.result(best, (*contenders[self.plan.keep :], *self.left_behind))
@@ -100,7 +103,7 @@ class _Search:
 
     def explore(self) -> list[Policy]:
         """The accuracy filter and a first look for every policy that is drawn; gives those that pass."""
-        sampler = make_sampler(self.plan.sampler, self.scorer.seed, self.scorer.held_out.image_shape[0])
+        sampler = self.plan.make_sampler(self.scorer.seed, self.scorer.held_out.image_shape[0])
         images = min(self.plan.first_look, self.racing)
         look = Goal(quick=images) if self.quick_images else Goal(full=images)
         qualified: list[Policy] = []
@@ -108,13 +111,13 @@ class _Search:
             drawn = sampler.propose(count)
             if not drawn:
                 break
-            self.bring(f"a first look at {len(drawn)} policies", drawn, look)
-            passed = self.board.sound(drawn)
+            self.compute(f"a first look at {len(drawn)} policies", drawn, look)
+            passed = self.board.eligible(drawn)
             qualified += passed
             sampler.tell({p: (self.board.race_estimate(p).mean, self.board.accuracy(p).mean) for p in passed})
         if not qualified:
             reasons = [why for policy in self.board.goals if (why := self.ledger[policy].failed)]
-            reasons.append(f"a larger redundancy than {self.plan.redundancy} would do")
+            reasons.append(f"allow a larger redundancy than {self.plan.redundancy}")
             raise GradveilError(f"none of {len(self.board.goals)} policies qualifies: {reasons[0]}")
         return qualified
 
@@ -143,8 +146,8 @@ class _Search:
             if following == goal:
                 return contenders
             goal = following
-            self.bring(f"{len(contenders)} contenders for {self.plan.keep} places", contenders, goal)
-            contenders = self.board.sound(contenders)
+            self.compute(f"{len(contenders)} contenders for {self.plan.keep} places", contenders, goal)
+            contenders = self.board.eligible(contenders)
             if not contenders:
                 raise GradveilError("no contender has a finite score on all images")
 
@@ -198,10 +201,10 @@ class _Search:
         doublings = math.ceil(math.log2(max(1, self.racing / self.plan.first_look)))
         return 1 + doublings + (1 if self.quick_images else 0)
 
-    def bring(self, title: str, policies: Sequence[Policy], goal: Goal) -> None:
+    def compute(self, title: str, policies: Sequence[Policy], goal: Goal) -> None:
         """Compute what `policies` lack to `goal`, and keep it."""
         self.board.goals.update(dict.fromkeys(policies, goal))
-        lacking = [policy for policy in policies if not goal.reached(self.ledger[policy], self.filter)]
+        lacking = [policy for policy in policies if not goal.is_reached(self.ledger[policy], self.filter)]
         if self.ledger.shared and lacking:  # machines that share a study begin at different places
             start = secrets.randbelow(len(lacking))
             lacking = lacking[start:] + lacking[:start]
@@ -210,20 +213,23 @@ class _Search:
             jobs = (
                 (policy, entry)
                 for policy in lacking
-                if not goal.reached(entry := self.ledger.latest(policy), self.filter)
+                if not goal.is_reached(entry := self.ledger.latest(policy), self.filter)
             )
-            for policy, entry in self.work(partial(bring_to, goal, self.scorer, self.filter), jobs):
+            for policy, entry in self.work(partial(reach_goal, goal, self.scorer, self.filter), jobs):
                 self.ledger.write(policy, entry)
                 advance(1)
 
     def result(self, best: list[Policy], others: Sequence[Policy]) -> SearchResult:
         confidence = self.plan.confidence
-        measured = {policy: self.board.used(policy).fresh or self.board.race_estimate(policy).values for policy in best}
+        measured = {
+            policy: self.board.requested_entry(policy).fresh or self.board.race_estimate(policy).values
+            for policy in best
+        }
         best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
         same = tied_with({str(policy): measured[policy] for policy in best}, confidence)
-        outside = [policy for policy in self.board.sound(list(self.board.goals)) if policy not in best]
+        outside = [policy for policy in self.board.eligible(list(self.board.goals)) if policy not in best]
         seen = tuple(
-            self.board.seen(policy, confidence) for policy in self.board.goals if not self.ledger[policy].failed
+            self.board.outcome(policy, confidence) for policy in self.board.goals if not self.ledger[policy].failed
         )
         return SearchResult(
             best=tuple(
@@ -233,17 +239,21 @@ class _Search:
                     privacy=Estimate(measured[policy], self.board.gradients(policy)),
                     interval=mean_interval(measured[policy], confidence),
                     alike=(
-                        *(Policy.parse(name) for name in same[str(policy)]),
-                        *(other for other in outside if not differ(*self.board.paired(policy, other), confidence)),
+                        *(other for other in best if str(other) in same[str(policy)]),
+                        *(
+                            other
+                            for other in outside
+                            if not differ(*self.board.paired_scores(policy, other), confidence)
+                        ),
                     ),
-                    fresh=bool(self.board.used(policy).fresh),
+                    fresh=bool(self.board.requested_entry(policy).fresh),
                 )
                 for policy in best
             ),
             hybrid=disjoint_hybrid([*best, *self.runners_up(best)]),
             settled=not others,
             contenders=tuple(others),
-            front=front({one.policy: (one.privacy, one.accuracy) for one in seen if one.privacy is not None}),
+            front=pareto_front({one.policy: (one.privacy, one.accuracy) for one in seen if one.privacy is not None}),
             seen=seen,
             failed=tuple((p, why) for p in self.board.goals if (why := self.ledger[p].failed)),
             rounds=tuple(self.rounds),
@@ -254,11 +264,11 @@ class _Search:
 
     def runners_up(self, best: Sequence[Policy]) -> list[Policy]:
         """Who stayed longest in the race comes first: the best often share a function, and a hybrid needs a partner."""
-        others = [policy for policy in self.board.sound(list(self.board.goals)) if policy not in best]
+        others = [policy for policy in self.board.eligible(list(self.board.goals)) if policy not in best]
         return sorted(
             others,
             key=lambda p: (
-                -len(self.board.used(p).full),
+                -len(self.board.requested_entry(p).full),
                 -self.board.race_estimate(p).n,
                 self.board.race_estimate(p).mean,
                 str(p),

@@ -3,21 +3,21 @@
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 
-from gradveil.naming import lookup
 from gradveil.randomness import derive_seed
 from gradveil.transforms import LIBRARY, Policy
 from gradveil.transforms.sampling import distinct_policies
 
-GENERATION = 20  # policies a guided sampler proposes before it hears of their scores, whatever the number of workers
+GENERATION = 20  # policies a guided sampler proposes before it learns their scores, whatever the number of workers
 NOTHING = "none"  # in place of a second or third operation
 
-# Told to a sampler: privacy (lower is better) and accuracy (higher is better).
-Told = tuple[float, float]
+# Privacy (lower is better) and accuracy (higher is better).
+ScorePair = tuple[float, float]
 
 _OPERATIONS = tuple(str(index) for index in range(len(LIBRARY)))
 SPACE: dict[str, BaseDistribution] = {
@@ -30,9 +30,27 @@ RECORDED: dict[str, BaseDistribution] = SPACE | {"first": CategoricalDistributio
 
 
 def parameters(policy: Policy) -> dict[str, str]:
-    """The policy as a point of `RECORDED`."""
-    spelled = [operation.spelling for operation in policy.members[0]]
-    return dict(zip(RECORDED, [*spelled, NOTHING, NOTHING, NOTHING], strict=False))
+    """The policy as a point of `RECORDED`; none where it is not one: a hybrid, or with an operation of the user's own."""
+    names = [operation.spelling for operation in policy.members[0]]
+    if len(policy) > 1 or len(names) > len(RECORDED) or not set(names) <= set(_OPERATIONS):
+        return {}
+    return dict(zip(RECORDED, [*names, NOTHING, NOTHING, NOTHING], strict=False))
+
+
+class Sampler(Protocol):
+    """Proposes policies and learns from their scores; policies may hold operations of your own."""
+
+    def propose(self, count: int) -> list[Policy]:
+        """At most `count` policies; none where there are no more."""
+        ...
+
+    def tell(self, scores: Mapping[Policy, ScorePair]) -> None:
+        """The scores of those proposed last that have any."""
+        ...
+
+
+# From a seed and the number of channels of the images.
+MakeSampler = Callable[[int, int], Sampler]
 
 
 class RandomSampler:
@@ -44,13 +62,13 @@ class RandomSampler:
     def propose(self, count: int) -> list[Policy]:
         return list(itertools.islice(self._policies, count))
 
-    def tell(self, scores: Mapping[Policy, Told]) -> None:
+    def tell(self, scores: Mapping[Policy, ScorePair]) -> None:
         """Nothing is learned."""
 
 
 @dataclass
 class GuidedSampler:
-    """Policies proposed by an Optuna sampler that hears of the scores of those before.
+    """Policies proposed by an Optuna sampler that learns the scores of those before.
 
     The sampler works on a study in memory. Proposals depend on the seed and the scores alone, so a search that was killed
     proposes the same again and finds their scores in its own study.
@@ -61,7 +79,7 @@ class GuidedSampler:
     seed: int
     channels: int
     _generation: int = 0
-    _scores: dict[Policy, Told] = field(default_factory=dict)
+    _scores: dict[Policy, ScorePair] = field(default_factory=dict)
     _proposed: set[Policy] = field(default_factory=set)
     _waiting: list[tuple[optuna.Trial, Policy]] = field(default_factory=list)
 
@@ -88,31 +106,24 @@ class GuidedSampler:
         self._proposed |= fresh.keys()
         return list(fresh.values())
 
-    def tell(self, scores: Mapping[Policy, Told]) -> None:
+    def tell(self, scores: Mapping[Policy, ScorePair]) -> None:
         """The scores of what was proposed last; what is missing had none and counts as bad as the worst."""
-        self._scores |= {policy.canonical(self.channels): told for policy, told in scores.items()}
+        self._scores |= {policy.canonical(self.channels): pair for policy, pair in scores.items()}
         if self._scores:
-            told = list(self._scores.values())
-            worst = max(privacy for privacy, _ in told), min(accuracy for _, accuracy in told)
+            pairs = self._scores.values()
+            worst = max(privacy for privacy, _ in pairs), min(accuracy for _, accuracy in pairs)
             for trial, same in self._waiting:
                 self._tell(trial, self._scores.get(same, worst))
             self._waiting.clear()
 
-    def _tell(self, trial: optuna.Trial, told: Told) -> None:
-        self._study.tell(trial, told[: len(self.directions)])
+    def _tell(self, trial: optuna.Trial, scores: ScorePair) -> None:
+        self._study.tell(trial, scores[: len(self.directions)])
 
 
-Sampler = RandomSampler | GuidedSampler
-
-SAMPLERS: dict[str, Callable[[int, int], Sampler]] = {
+SAMPLERS: dict[str, MakeSampler] = {
     "random": RandomSampler,
     "tpe": lambda seed, channels: GuidedSampler(lambda s: TPESampler(seed=s), ("minimize",), seed, channels),
     "nsga2": lambda seed, channels: GuidedSampler(
         lambda s: NSGAIISampler(seed=s, population_size=GENERATION), ("minimize", "maximize"), seed, channels
     ),
 }
-
-
-def make_sampler(name: str, seed: int, channels: int) -> Sampler:
-    """The sampler called `name`."""
-    return lookup(SAMPLERS, name, "sampler")(seed, channels)

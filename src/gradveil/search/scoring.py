@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 
 from gradveil.scores import NotFinite, Scorer
 from gradveil.search.accuracy_filter import AccuracyFilter, measure_batch
-from gradveil.search.ledger import Entry
+from gradveil.search.ledger import LedgerEntry
 from gradveil.transforms import Policy
 
-Job = tuple[Policy, Entry]
+Job = tuple[Policy, LedgerEntry]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Goal:
     fresh: int = 0
     all_batches: bool = False
 
-    def reached(self, entry: Entry, accuracy_filter: AccuracyFilter) -> bool:
+    def is_reached(self, entry: LedgerEntry, accuracy_filter: AccuracyFilter) -> bool:
         """Whether nothing more is to be computed."""
         if entry.failed or accuracy_filter.rejects(entry):
             return True
@@ -28,7 +28,7 @@ class Goal:
         asked = (self.quick, self.full, self.fresh, batches)
         return accuracy_filter.passes(entry) and all(a >= b for a, b in zip(have, asked, strict=True))
 
-    def part_of(self, entry: Entry, accuracy_filter: AccuracyFilter) -> Entry:
+    def trim(self, entry: LedgerEntry, accuracy_filter: AccuracyFilter) -> LedgerEntry:
         """The part of `entry` that this goal asked for."""
         verdict = accuracy_filter.verdict(entry)
         if verdict is None or entry.failed:
@@ -45,24 +45,24 @@ class Goal:
         )
 
 
-def bring_to(goal: Goal, scorer: Scorer, accuracy_filter: AccuracyFilter, job: Job) -> Job:
+def reach_goal(goal: Goal, scorer: Scorer, accuracy_filter: AccuracyFilter, job: Job) -> Job:
     """The policy with everything that `goal` asks for."""
     policy, entry = job
     try:
         while accuracy_filter.verdict(entry) is None:
-            entry = entry.and_then(measure_batch(scorer, policy, len(entry.accuracy)))
+            entry += measure_batch(scorer, policy, len(entry.accuracy))
         if accuracy_filter.rejects(entry):
             return policy, entry
         while goal.all_batches and len(entry.accuracy) < len(accuracy_filter.untouched):
-            entry = entry.and_then(measure_batch(scorer, policy, len(entry.accuracy)))
+            entry += measure_batch(scorer, policy, len(entry.accuracy))
         if len(entry.quick) < goal.quick:
             found = scorer.privacy(policy, range(len(entry.quick), goal.quick), quick=True)
-            entry = entry.and_then(Entry(quick=found.values))
+            entry += LedgerEntry(quick=found.values)
         if len(entry.full) < goal.full:
-            entry = entry.and_then(Entry(full=scorer.privacy(policy, range(len(entry.full), goal.full)).values))
+            entry += LedgerEntry(full=scorer.privacy(policy, range(len(entry.full), goal.full)).values)
         if len(entry.fresh) < goal.fresh:
             last = range(scorer.images - goal.fresh, scorer.images - len(entry.fresh))
-            entry = entry.and_then(Entry(fresh=scorer.privacy(policy, last).values))
+            entry += LedgerEntry(fresh=scorer.privacy(policy, last).values)
     except NotFinite as error:
-        entry = entry.and_then(Entry(failed=str(error)))
+        entry += LedgerEntry(failed=str(error))
     return policy, entry

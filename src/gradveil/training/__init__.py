@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from gradveil.training.recipe import SEMI, SEMI_FRACTION, Recipe
 
 if TYPE_CHECKING:
-    from gradveil.training.fit import Trained as Trained
+    from gradveil.training.fit import TrainingResult as TrainingResult
     from gradveil.training.fit import train as train
 
-__all__ = ["SEMI", "SEMI_FRACTION", "Recipe", "Trained", "train"]
+__all__ = ["SEMI", "SEMI_FRACTION", "Recipe", "TrainingResult", "train"]
 
 
 def __getattr__(name: str) -> object:
-    if name in ("Trained", "train"):
+    if name in ("TrainingResult", "train"):
         return getattr(importlib.import_module("gradveil.training.fit"), name)
     raise AttributeError(f"module 'gradveil.training' has no attribute {name!r}")

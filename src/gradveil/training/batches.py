@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PADDING = 4
 
 # The epoch and the indices of one batch.
-Ticket = tuple[int, Tensor]
+EpochIndices = tuple[int, Tensor]
 
 
 def training_loader(
@@ -54,7 +54,7 @@ def plain_loader(images: ImageSet, *, batch_size: int = 500) -> DataLoader[tuple
     return DataLoader(PlainImages(images), sampler=order, batch_size=None)
 
 
-class Batches(Sampler[Ticket], ABC):
+class Batches(Sampler[EpochIndices], ABC):
     """Index batches of `batch_size` out of `count` images; which ones depends on (seed, epoch) alone."""
 
     def __init__(self, count: int, batch_size: int, seed: int) -> None:
@@ -68,13 +68,13 @@ class Batches(Sampler[Ticket], ABC):
         return math.ceil(self.count / self.batch_size)
 
     @abstractmethod
-    def __iter__(self) -> Iterator[Ticket]: ...
+    def __iter__(self) -> Iterator[EpochIndices]: ...
 
 
 class ShuffledBatches(Batches):
     """Every image once per epoch, in another order every time; the last, short batch is kept."""
 
-    def __iter__(self) -> Iterator[Ticket]:
+    def __iter__(self) -> Iterator[EpochIndices]:
         order = torch.randperm(self.count, generator=generator(self.seed, "order", self.epoch))
         for chunk in _chunks(order, self.batch_size):
             yield self.epoch, chunk
@@ -91,14 +91,14 @@ class PoissonBatches(Batches):
         """The chance of an image to be in a batch."""
         return min(1.0, self.batch_size / self.count)
 
-    def drawn(self, epoch: int, number: int) -> Tensor:
+    def indices(self, epoch: int, number: int) -> Tensor:
         """The indices of an epoch's batch."""
         chances = torch.rand(self.count, generator=generator(self.seed, "poisson", epoch, number))
         return (chances < self.rate).nonzero().flatten()
 
-    def __iter__(self) -> Iterator[Ticket]:
+    def __iter__(self) -> Iterator[EpochIndices]:
         for number in range(len(self)):
-            yield self.epoch, self.drawn(self.epoch, number)
+            yield self.epoch, self.indices(self.epoch, number)
 
 
 class PlainImages(Dataset[tuple[Tensor, Tensor]]):
@@ -107,7 +107,7 @@ class PlainImages(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, images: ImageSet) -> None:
         self.images = images
 
-    def __getitem__(self, ticket: Ticket) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, ticket: EpochIndices) -> tuple[Tensor, Tensor]:
         _, indices = ticket
         return to_unit(self.images.images[indices]), self.images.labels[indices]
 
@@ -118,7 +118,7 @@ class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, images: ImageSet, seed: int, defense: Defense) -> None:
         self.images, self.seed, self.defense = images, seed, defense
 
-    def __getitem__(self, ticket: Ticket) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, ticket: EpochIndices) -> tuple[Tensor, Tensor]:
         epoch, indices = ticket
         chosen = crop_and_flip(self.images.images[indices], indices, self.seed, epoch)
         chosen = self.defense.images(chosen, seed=derive_seed(self.seed, "epoch", epoch), indices=indices)

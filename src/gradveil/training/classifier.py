@@ -14,7 +14,7 @@ from gradveil.client import freezing_statistics, gradient, loss_of, trainable_pa
 from gradveil.defenses import Defense
 from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
-from gradveil.models.stochastic import drawing, normal
+from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import derive_seed, generator
 from gradveil.training.batches import Batches, epoch_of
 from gradveil.training.recipe import Recipe
@@ -42,9 +42,9 @@ class Classifier(L.LightningModule):
         self.network, self.batches, self.recipe = network, batches, recipe
         self.defense, self.seed = defense, seed
         # Such a defense computes the gradient itself; others change the finished one, or nothing of it.
-        self.computed_otherwise = acts(defense, "client")
-        self.changed = acts(defense, "gradients")
-        if self.computed_otherwise and recipe.halve_loss:
+        self.computes_gradient = acts(defense, "client")
+        self.changes_gradient = acts(defense, "gradients")
+        if self.computes_gradient and recipe.halve_loss:
             raise GradveilError(f"{defense} computes its own gradient, of the whole loss: train without halving it")
         self.test_accuracy = MulticlassAccuracy(classes, average="micro")
 
@@ -56,21 +56,21 @@ class Classifier(L.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> Tensor:
         images, labels = batch
         self.batch = Batch(images, labels)
-        if self.computed_otherwise:
-            return self._watched()
-        with self._draws("step", self.global_step):
+        if self.computes_gradient:
+            return self._loss_for_history()
+        with self._drawing("step", self.global_step):
             loss = loss_of(self.network, self.batch)
-        self._note(loss)
+        self._log_loss(loss)
         return loss / 2 if self.recipe.halve_loss else loss
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         seed = derive_seed(self.seed, "step", self.global_step)
-        if self.computed_otherwise:
-            with self._draws("step", self.global_step):
+        if self.computes_gradient:
+            with self._drawing("step", self.global_step):
                 shared = self.defense.share(gradient, self.network, self.batch, seed=seed)
         else:
             loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
-            if not self.changed:
+            if not self.changes_gradient:
                 return
             named = zip(*trainable_parameters(self.network), strict=True)
             found = {name: torch.zeros_like(one) if one.grad is None else one.grad for name, one in named}
@@ -80,7 +80,7 @@ class Classifier(L.LightningModule):
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> None:
         images, labels = batch
-        with self._draws("test", batch_number):
+        with self._drawing("test", batch_number):
             self.test_accuracy.update(self.network(images), labels)
         self.log("accuracy", self.test_accuracy, batch_size=len(labels))
 
@@ -90,17 +90,17 @@ class Classifier(L.LightningModule):
         optimizer = sgd(parameters, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
         return [optimizer], [MultiStepLR(optimizer, recipe.drops, gamma=0.1)]
 
-    def _watched(self) -> Tensor:
+    def _loss_for_history(self) -> Tensor:
         """The loss for the history alone: `backward` goes through the batch again, in the defense's own way."""
         if not len(self.batch.labels):
             return torch.zeros(())
-        with torch.no_grad(), freezing_statistics(self.network), self._draws("step", self.global_step):
+        with torch.no_grad(), freezing_statistics(self.network), self._drawing("step", self.global_step):
             loss = loss_of(self.network, self.batch)
-        self._note(loss)
+        self._log_loss(loss)
         return loss
 
-    def _note(self, loss: Tensor) -> None:
+    def _log_loss(self, loss: Tensor) -> None:
         self.log("loss", loss.detach(), on_step=False, on_epoch=True, batch_size=len(self.batch.labels))
 
-    def _draws(self, *path: str | int) -> AbstractContextManager[None]:
-        return drawing(self.network, normal(generator(self.seed, "draws", *path)))
+    def _drawing(self, *path: str | int) -> AbstractContextManager[None]:
+        return drawing(self.network, normal_source(generator(self.seed, "draws", *path)))

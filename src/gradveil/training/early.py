@@ -31,12 +31,12 @@ def train_steps(
     optimizer = sgd(network.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense)
     assert isinstance(batches.sampler, Batches)
-    sampled = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
+    defense = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
     network.train()
     done = 0
     while done < steps:
         for images, labels in itertools.islice(batches, steps - done):
-            gradients = sampled.share(gradient, network, Batch(images, labels), seed=derive_seed(seed, "stage", done))
+            gradients = defense.share(gradient, network, Batch(images, labels), seed=derive_seed(seed, "stage", done))
             for name, parameter in network.named_parameters():
                 parameter.grad = gradients.get(name)
             optimizer.step()

@@ -17,7 +17,7 @@ from torch import nn
 from gradveil.defenses import Defense, NoDefense, with_expected_batch
 from gradveil.errors import GradveilError
 from gradveil.io.files import claim, write_csv
-from gradveil.models import Model, model_name, untrained
+from gradveil.models import Model, model_name, untrained_model
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
 from gradveil.training.batches import plain_loader, training_loader
@@ -28,7 +28,7 @@ from gradveil.types import Dataset
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A finished training: test accuracy after the last epoch and of the best one, and where the weights are."""
 
     accuracy: float
@@ -56,7 +56,7 @@ def train(
     workers: int = 0,
     tensorboard: bool = False,
     progress: Progress = silent,
-) -> Trained:
+) -> TrainingResult:
     """Train `model` on `dataset` in `folder`: `last.safetensors`, `best.safetensors`, `history.csv` and what resuming needs.
 
     The defense acts as it does at a participant: on the images, the network and the gradient of every step.
@@ -64,13 +64,16 @@ def train(
     """
     recipe, defense = recipe or Recipe(), defense or NoDefense()
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
-    network = defense.network(untrained(model, dataset, seed=seed), seed=seed)
+    network = defense.network(untrained_model(model, dataset, seed=seed), seed=seed)
     classes = len(dataset.train.classes)
     sampled = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
     _claim(folder, dataset, model_name(model), recipe, defense, seed)
     card = ModelCard.of(model_name(model), dataset, defense=str(defense), seed=seed)
-    with _quiet(), progress(f"training {model_name(model)}", recipe.epochs * len(batches), "steps") as advance:
+    with (
+        _silencing_lightning(),
+        progress(f"training {model_name(model)}", recipe.epochs * len(batches), "steps") as advance,
+    ):
         keeper = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(
             devices=1,
@@ -91,7 +94,7 @@ def train(
             weights_only=True,
         )
     accuracies = [row["accuracy"] for row in keeper.history]
-    return Trained(
+    return TrainingResult(
         accuracy=accuracies[-1],
         best_accuracy=max(accuracies),
         test_images=len(dataset.test),
@@ -159,7 +162,7 @@ def _tensorboard_logger(folder: Path) -> TensorBoardLogger:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silencing_lightning() -> Iterator[None]:
     """Silence Lightning's remarks on hardware and workers; errors still come through."""
     logger = logging.getLogger("lightning.pytorch")
     level = logger.level

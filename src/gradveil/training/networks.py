@@ -11,10 +11,10 @@ from torch import nn
 from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import content_hash
-from gradveil.models import Model, build, model_name, untrained
+from gradveil.models import Model, build, model_name, untrained_model
 from gradveil.models.weights import ModelCard, find_card, fits, load_state, read_card, save_weights
 from gradveil.naming import slug
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.training.early import train_steps
 from gradveil.training.recipe import Recipe
@@ -23,7 +23,7 @@ from gradveil.types import Dataset
 from gradveil.version import __version__
 
 if TYPE_CHECKING:
-    from gradveil.training.fit import Trained
+    from gradveil.training.fit import TrainingResult
 
 _NO_DEFENSE = NoDefense()
 
@@ -68,7 +68,7 @@ class NetworkSource:
             self._take_steps(network, int(stage.count), defense)
         return Network(network, name, stage)
 
-    def train(self, defense: Defense, recipe: Recipe, seed: int, *, progress: Progress = silent) -> "Trained":
+    def train(self, defense: Defense, recipe: Recipe, seed: int, *, progress: Progress = silent) -> "TrainingResult":
         """A whole training with the defense on, in a folder of its own below `folder`."""
         from gradveil.training.fit import train  # brings Lightning along
 
@@ -76,11 +76,11 @@ class NetworkSource:
             raise GradveilError("a whole training needs a folder to be kept in, got none")
         mark = hashlib.sha256(str(defense).encode()).hexdigest()[:6]
         folder = self.folder / "trained" / f"{slug(str(defense))}-{mark}-seed{seed}"
-        with one_thread():
+        with using_one_thread():
             return train(self.dataset, self.model, folder, recipe=recipe, defense=defense, seed=seed, progress=progress)
 
     def _fresh(self, defense: Defense) -> nn.Module:
-        return defense.network(untrained(self.model, self.dataset, seed=self.seed), seed=self.seed)
+        return defense.network(untrained_model(self.model, self.dataset, seed=self.seed), seed=self.seed)
 
     def _take_steps(self, network: nn.Module, steps: int, defense: Defense) -> None:
         path = (
@@ -92,7 +92,7 @@ class NetworkSource:
             load_state(network, path)
             network.eval()
             return
-        with one_thread():
+        with using_one_thread():
             train_steps(network, self.dataset, steps, defense=defense, seed=self.seed)
         if path is not None:
             card = ModelCard.of(model_name(self.model), self.dataset, seed=self.seed, defense=str(defense))
@@ -108,7 +108,7 @@ class NetworkSource:
         """What a defense adds to a network is added once: weights that were trained with it have it already."""
         card = find_card(weights)
         if card is None:
-            bare = untrained(self.model, self.dataset, seed=self.seed)
+            bare = untrained_model(self.model, self.dataset, seed=self.seed)
             load_state(bare, weights)
             return Network(defense.network(bare, seed=self.seed), model_name(self.model), Stage("weights"))
         module, card = load_model(weights, model=self.model)

@@ -17,8 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from gradveil.errors import GradveilError
+from gradveil.io.pictures import to_pil
 from gradveil.transforms.library import check_images
-from gradveil.transforms.policy import Draws, Policy, effective_steps
+from gradveil.transforms.policy import Policy, RandomChoices, effective_steps
 from gradveil.transforms.reference import PILLOW, to_rgb, to_tensor, with_pillow
 from gradveil.types import to_bytes, to_unit
 
@@ -74,7 +75,7 @@ class PolicyTransform:
         return self.policy(batch, seed=self.seed, epoch=self.epoch, indices=indices)
 
     def _one(self, image: Tensor, index: Tensor) -> Tensor:
-        draws = Draws.of(index, self.seed, self.epoch)
+        draws = RandomChoices.of(index, self.seed, self.epoch)
         picture = to_rgb(image)
         for op, position in effective_steps(
             self.policy.members[int(draws.member(len(self.policy))[0])], image.shape[0]
@@ -161,11 +162,7 @@ def _unpack_pil(image: Image.Image) -> tuple[Tensor, Callable[[Tensor], Image.Im
         raise GradveilError(f'a PIL image of mode {image.mode} must be converted first: image.convert("RGB")')
     batch = to_tensor(image.convert(plain), 1 if plain == "L" else 3)[None]
 
-    def back(done: Tensor) -> Image.Image:
-        pixels = done[0].permute(1, 2, 0).contiguous().numpy()
-        return Image.fromarray(pixels[:, :, 0] if plain == "L" else pixels)
-
-    return batch, back
+    return batch, lambda done: to_pil(done[0])
 
 
 def _unpack_numpy(array: Array) -> tuple[Tensor, Callable[[Tensor], Array]]:

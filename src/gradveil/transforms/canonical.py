@@ -142,7 +142,7 @@ def _first_spelling(op: Operation) -> Operation:
 def _shortest(run: Member) -> Member:
     """The shortest sequence with the same table as `run`; among those the first, published operations before others."""
     wanted = _table(run)
-    alphabet = _published_pointwise() + tuple(op for op in _other_pointwise() if _named(op, run))
+    alphabet = _published_pointwise() + tuple(op for op in _other_pointwise() if _occurs_in(op, run))
     for length in range(len(run) + 1):
         for candidate in product(alphabet, repeat=length):
             if _table(candidate) == wanted:
@@ -150,7 +150,7 @@ def _shortest(run: Member) -> Member:
     return run
 
 
-def _named(op: Operation, run: Member) -> bool:
+def _occurs_in(op: Operation, run: Member) -> bool:
     return any((op.name, op.magnitude) == (other.name, other.magnitude) for other in run)
 
 

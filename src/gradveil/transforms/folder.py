@@ -1,8 +1,6 @@
 """A whole folder of images through a policy, offline: in parallel, resumable, originals untouched."""
 
-import json
 import re
-import warnings
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +8,8 @@ from pathlib import Path
 from PIL import Image
 
 from gradveil.errors import GradveilError
-from gradveil.io.files import write_json, writing
+from gradveil.io.files import read_object, write_json, writing
+from gradveil.io.pictures import decode_image, refusing_huge_images, to_eight_bit
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, silent
 from gradveil.randomness import derive_seed
@@ -92,18 +91,11 @@ def _claim(target: Path, policy: Policy, seed: int) -> None:
     wanted = {"format": _FORMAT, "policy": policy.names(), "seed": seed}
     manifest = target / MANIFEST
     if manifest.exists():
-        try:
-            found = json.loads(manifest.read_text(encoding="utf-8"))
-        except ValueError:
-            raise GradveilError(f"{manifest}: damaged; remove the target and start again") from None
+        found = read_object(manifest, hint="remove the target and start again")
         if found != wanted:
-            said = (
-                f"policy {found.get('policy')}, seed {found.get('seed')}"
-                if isinstance(found, dict)
-                else "something else"
-            )
             raise GradveilError(
-                f"{target}: made with {said}, not with policy {policy.names()}, seed {seed}; choose another"
+                f"{target}: made with policy {found.get('policy')}, seed {found.get('seed')}, "
+                f"not with policy {policy.names()}, seed {seed}; choose another"
             )
     elif target.exists() and any(target.iterdir()):
         raise GradveilError(f"{target}: not empty and not made by gradveil; choose another target")
@@ -126,13 +118,10 @@ def _transform(policy: Policy, seed: int, source: Path, target: Path, names: lis
 
 def _open(path: Path) -> Image.Image:
     try:
-        with (
-            warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning),
-            Image.open(path) as picture,
-        ):
-            if picture.mode.startswith(("I", "F")):
-                raise GradveilError(f"{path}: mode {picture.mode} has more than 8 bits per channel")
-            return picture.convert("L" if picture.mode in ("1", "L", "LA") else "RGB")
-    except (OSError, SyntaxError, ValueError, Warning, Image.DecompressionBombError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise GradveilError(f"{path}: cannot be read as an image: {reason}") from None
+        with refusing_huge_images():
+            image = decode_image(path.read_bytes())
+        if image.mode.startswith(("I", "F")):
+            raise GradveilError(f"mode {image.mode} has more than 8 bits per channel")
+        return to_eight_bit(image)
+    except (OSError, GradveilError) as error:
+        raise GradveilError(f"{path}: {error}") from error

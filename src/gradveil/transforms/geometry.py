@@ -12,13 +12,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from gradveil.transforms.grouping import Runs, by_sign
+from gradveil.transforms.grouping import Runs, work_by_sign
 from gradveil.transforms.shear import Axis
 
 
 def translate(images: Tensor, magnitude: float, signs: Tensor, *, axis: Axis) -> Tensor:
     """Move by `magnitude` of the size along `axis` and fill black."""
-    return by_sign(images, signs, partial(_translate, magnitude=magnitude, axis=axis))
+    return work_by_sign(images, signs, partial(_translate, magnitude=magnitude, axis=axis))
 
 
 def _translate(images: Tensor, runs: Runs, *, magnitude: float, axis: Axis) -> Tensor:
@@ -37,13 +37,13 @@ def _translate(images: Tensor, runs: Runs, *, magnitude: float, axis: Axis) -> T
         low, high = max(start * pixels, -offset), min(stop * pixels, len(source) - offset)
         if high > low:
             target[low:high] = source[low + offset : high + offset]
-        mask = _kept(shift, axis, channels, height, width).to(images.device)
+        mask = _keep_mask(shift, axis, channels, height, width).to(images.device)
         target[start * pixels : stop * pixels].view(-1, pixels).bitwise_and_(mask)
     return moved
 
 
 @lru_cache(maxsize=64)
-def _kept(shift: int, axis: Axis, channels: int, height: int, width: int) -> Tensor:
+def _keep_mask(shift: int, axis: Axis, channels: int, height: int, width: int) -> Tensor:
     """255 where a shift leaves a pixel of the image, 0 where it does not."""
     size = width if axis == "x" else height
     places = torch.arange(size) + shift

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradveil.transforms.scratch import holding
+from gradveil.transforms.scratch import holding_scratch
 
 Numbers = npt.NDArray[np.int64]
 Runs = list[tuple[int, int, int]]
@@ -22,20 +22,20 @@ def runs_of(values: Numbers) -> Runs:
     return list(zip(starts, [*cuts, len(values)], values[starts].tolist(), strict=True))
 
 
-def sorted_by(keys: Numbers, images: Tensor, work: Callable[[Tensor, Numbers], Tensor]) -> Tensor:
+def work_sorted(keys: Numbers, images: Tensor, work: Callable[[Tensor, Numbers], Tensor]) -> Tensor:
     """`work(images sorted by key, their order)`, and its result put back in the images' own order."""
     order = np.argsort(keys, kind="stable")
     back = np.empty_like(order)
     back[order] = np.arange(len(order))
-    with holding("sorted", images) as gathered:
+    with holding_scratch("sorted", images) as gathered:
         torch.index_select(images, 0, torch.from_numpy(order).to(images.device), out=gathered)
         return work(gathered, order).index_select(0, torch.from_numpy(back).to(images.device))
 
 
-def by_sign(images: Tensor, signs: Tensor, kernel: Callable[[Tensor, Runs], Tensor]) -> Tensor:
+def work_by_sign(images: Tensor, signs: Tensor, kernel: Callable[[Tensor, Runs], Tensor]) -> Tensor:
     """`kernel(images, runs of their signs)`, sorted first if the signs change often."""
     values = signs.numpy().astype(np.int64)
     runs = runs_of(values)
     if len(runs) <= _FEW:
         return kernel(images, runs)
-    return sorted_by(values, images, lambda group, order: kernel(group, runs_of(values[order])))
+    return work_sorted(values, images, lambda group, order: kernel(group, runs_of(values[order])))

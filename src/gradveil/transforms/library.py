@@ -91,7 +91,7 @@ class Kind:
     foreign: bool = False
 
     @cached_property
-    def levelled(self) -> bool:
+    def has_levels(self) -> bool:
         """Whether the level changes anything."""
         return len(set(self.magnitudes)) > 1
 
@@ -244,7 +244,7 @@ def short(text: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:56]}...{shown[0]}"
 
 
-def _published(text: str) -> tuple[Operation, ...]:
+def _parse_library(text: str) -> tuple[Operation, ...]:
     entries = []
     for index, entry in enumerate(text.split()):
         name, level = entry.split(":")
@@ -255,7 +255,7 @@ def _published(text: str) -> tuple[Operation, ...]:
     return tuple(entries)
 
 
-LIBRARY: tuple[Operation, ...] = _published(
+LIBRARY: tuple[Operation, ...] = _parse_library(
     """
     invert:7 contrast:6 rotate:2 translate_x:9 sharpness:1 sharpness:3 shear_y:2 translate_y:2 autocontrast:5 equalize:2
     shear_y:5 posterize:5 color:3 brightness:5 sharpness:9 brightness:9 equalize:5 equalize:1 contrast:7 sharpness:5

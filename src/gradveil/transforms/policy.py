@@ -12,11 +12,11 @@ from torch import Tensor
 
 from gradveil.errors import GradveilError
 from gradveil.randomness import hashed_bits
-from gradveil.transforms.grouping import Numbers, runs_of, sorted_by
+from gradveil.transforms.grouping import Numbers, runs_of, work_sorted
 from gradveil.transforms.library import LIBRARY, OPERATIONS, Operation, Size, check_images, in_pieces, operation, short
 
 Member = tuple[Operation, ...]
-Steps = list[tuple[Operation, int]]
+NumberedSteps = list[tuple[Operation, int]]
 LONGEST = 3  # operations in a published policy
 _MOST_CHARACTERS = 10_000
 MOST_OPERATIONS = 32  # one random bit each
@@ -95,7 +95,7 @@ class Policy:
         numbers = torch.arange(len(images)) if indices is None else torch.as_tensor(indices)
         if numbers.shape != images.shape[:1]:
             raise GradveilError(f"{len(images)} images need as many indices, got shape {tuple(numbers.shape)}")
-        draws = Draws.of(numbers, seed, epoch)
+        draws = RandomChoices.of(numbers, seed, epoch)
         return in_pieces(images, lambda piece, where: self._run(piece, draws[where]))
 
     @cached_property
@@ -103,7 +103,7 @@ class Policy:
         """By the number of channels; made once per policy, because on small batches that is felt."""
         return {}
 
-    def _run(self, images: Tensor, draws: "Draws") -> Tensor:
+    def _run(self, images: Tensor, draws: "RandomChoices") -> Tensor:
         channels = images.shape[1]
         if channels not in self._plans:
             self._plans[channels] = _Plan.of(self.members, channels)
@@ -120,11 +120,11 @@ class Policy:
             return parts[0] if len(parts) == 1 else torch.cat(parts)
 
         # Sorted once, by member and by the signs for which an operation treats images in groups.
-        return sorted_by((numbers << MOST_OPERATIONS) | (draws.bits & masks[numbers]), images, work)
+        return work_sorted((numbers << MOST_OPERATIONS) | (draws.bits & masks[numbers]), images, work)
 
 
 @dataclass(frozen=True)
-class Draws:
+class RandomChoices:
     """The chance in a policy: 53 random bits per image, of which 21 pick the member and 32 are signs.
 
     Held in numpy on the CPU: for arrays this small it is several times quicker than torch.
@@ -133,11 +133,11 @@ class Draws:
     bits: Numbers
 
     @classmethod
-    def of(cls, indices: Tensor, seed: int, epoch: int) -> "Draws":
+    def of(cls, indices: Tensor, seed: int, epoch: int) -> "RandomChoices":
         return cls(hashed_bits(indices, seed, "policy", epoch).view(np.int64))
 
-    def __getitem__(self, rows: slice | Numbers) -> "Draws":
-        return Draws(self.bits[rows])
+    def __getitem__(self, rows: slice | Numbers) -> "RandomChoices":
+        return RandomChoices(self.bits[rows])
 
     def member(self, count: int) -> Numbers:
         """Which of `count` members each image gets."""
@@ -152,7 +152,7 @@ class Draws:
 class _Plan:
     """What each member does to images of so many channels, and the signs for which it treats them in groups."""
 
-    steps: list[Steps]
+    steps: list[NumberedSteps]
     masks: Numbers
 
     @classmethod
@@ -168,10 +168,10 @@ def is_identity(op: Operation, channels: int) -> bool:
         return False
     if channels == 1 and op.name in ("color", "grayscale"):
         return True
-    return OPERATIONS[op.name].levelled and op.magnitude == _NEUTRAL.get(op.name, 0.0)
+    return OPERATIONS[op.name].has_levels and op.magnitude == _NEUTRAL.get(op.name, 0.0)
 
 
-def effective_steps(member: Member, channels: int) -> Steps:
+def effective_steps(member: Member, channels: int) -> NumberedSteps:
     """The operations that do something, each with the number of the sign it would use.
 
     Signs are numbered over the operations that use one: an identity more or less does not shift the others' draws.
@@ -181,7 +181,7 @@ def effective_steps(member: Member, channels: int) -> Steps:
     return list(zip(steps, positions, strict=False))
 
 
-def _run_steps(steps: Steps, images: Tensor, draws: Draws) -> Tensor:
+def _run_steps(steps: NumberedSteps, images: Tensor, draws: RandomChoices) -> Tensor:
     if not steps:
         return images.clone()
     images = images.contiguous()
@@ -215,7 +215,7 @@ def _parse_operation(text: str, whole: str) -> Operation:
     if colon and not re.fullmatch(r"-?[0-9]{1,9}", level):
         raise GradveilError(f"{short(text)}: the level must be 0 to 9")
     if not colon and name in OPERATIONS:
-        if OPERATIONS[name].levelled:
+        if OPERATIONS[name].has_levels:
             raise GradveilError(f"{name} needs a level 0 to 9, such as {name}:5")
         level = "0"
     return operation(name, int(level or 0))

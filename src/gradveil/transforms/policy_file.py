@@ -5,11 +5,12 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from gradveil.errors import GradveilError
-from gradveil.io.files import write_json
+from gradveil.io.files import read_object, write_json
+from gradveil.io.typed_json import from_fields
 from gradveil.transforms.library import short
 from gradveil.transforms.policy import MOST_OPERATIONS, Policy
 from gradveil.version import __version__
@@ -37,6 +38,17 @@ class PolicyFile:
     provenance: Provenance = field(default_factory=Provenance)
 
 
+@dataclass(frozen=True)
+class _Content:
+    """The fields of the file."""
+
+    format: int
+    policy: str
+    scores: dict[str, float]
+    provenance: Provenance
+    sha256: str
+
+
 def save_policy(path: str | Path, content: PolicyFile) -> None:
     """Write a policy file whole or not at all."""
     bad = [name for name, value in content.scores.items() if not math.isfinite(value)]
@@ -53,27 +65,18 @@ def save_policy(path: str | Path, content: PolicyFile) -> None:
 
 def load_policy_file(path: str | Path) -> PolicyFile:
     """Read a policy file; anything that is not exactly one is refused in one line."""
-    body = _read(Path(path))
-    where = str(path)
-    _expect(body, where, {"format": int, "policy": str, "scores": dict, "provenance": dict, "sha256": str})
-    if body["format"] != FORMAT:
-        raise GradveilError(
-            f"{where}: policy file of format {short(body['format'])}, this gradveil reads format {FORMAT}"
-        )
-    stated = body.pop("sha256")
-    if stated != _checksum(body):
-        raise GradveilError(f"{where}: the checksum does not fit the content; the file was changed or damaged")
-    scores, provenance, text = body["scores"], body["provenance"], body["policy"]
-    assert isinstance(scores, dict)
-    assert isinstance(provenance, dict)
-    assert isinstance(text, str)
-    _expect(scores, f"{where}: scores", dict.fromkeys(scores, float))
-    _expect(provenance, f"{where}: provenance", {f.name: int if f.name == "seed" else str for f in fields(Provenance)})
+    raw = read_object(Path(path), largest=_MOST_BYTES, hint="that is no policy file")
+    if raw.get("format") != FORMAT:
+        found = short(raw.get("format"))
+        raise GradveilError(f"{path}: policy file of format {found}, this gradveil reads format {FORMAT}")
     try:
-        policy = Policy.parse(text, longest=MOST_OPERATIONS)
-    except GradveilError as error:
-        raise GradveilError(f"{where}: {error}") from None
-    return PolicyFile(policy, scores, Provenance(**provenance))
+        content = from_fields(_Content, raw)
+        if content.sha256 != _checksum({name: value for name, value in raw.items() if name != "sha256"}):
+            raise ValueError("the checksum does not fit the content; the file was changed or damaged")
+        policy = Policy.parse(content.policy, longest=MOST_OPERATIONS)
+    except (ValueError, GradveilError) as error:
+        raise GradveilError(f"{path}: {error}") from None
+    return PolicyFile(policy, content.scores, content.provenance)
 
 
 def load_policy(text: str) -> Policy:
@@ -87,35 +90,6 @@ def load_policy(text: str) -> Policy:
         if len(text) < 255 and "\0" not in text and Path(text).is_file():
             return load_policy_file(text).policy
         raise
-
-
-def _read(path: Path) -> dict[str, object]:
-    try:
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise GradveilError(f"{path}: {size} bytes are too many for a policy file, at most {_MOST_BYTES}")
-        text = path.read_bytes().decode("utf-8")
-        body = json.loads(text, parse_constant=_refuse)
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not JSON text in UTF-8"
-        raise GradveilError(f"{path}: cannot read the policy file: {reason}") from None
-    if not isinstance(body, dict):
-        raise GradveilError(f"{path}: a policy file holds one JSON object, got a {type(body).__name__}")
-    return body
-
-
-def _expect(body: Mapping[str, object], where: str, wanted: Mapping[str, type]) -> None:
-    odd = sorted(set(body) - set(wanted)) or sorted(set(wanted) - set(body))
-    if odd:
-        raise GradveilError(f"{where}: {'unknown' if odd[0] in body else 'missing'} field {short(odd[0])}")
-    for name, kind in wanted.items():
-        value = body[name]
-        if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
-            raise GradveilError(f"{where}: field {short(name)} must be of type {kind.__name__}")
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _checksum(body: Mapping[str, object]) -> str:

@@ -11,9 +11,10 @@ import torch
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from torch import Tensor
 
+from gradveil.io.pictures import to_pil
 from gradveil.transforms.library import Operation
 
-Draw = Callable[[Image.Image, float, int], Image.Image]
+PillowCall = Callable[[Image.Image, float, int], Image.Image]
 
 
 def _affine(image: Image.Image, matrix: tuple[float, ...], resample: Image.Resampling) -> Image.Image:
@@ -43,7 +44,7 @@ def _cutout(image: Image.Image, magnitude: float) -> Image.Image:
 
 _NEAREST, _BICUBIC = Image.Resampling.NEAREST, Image.Resampling.BICUBIC
 
-PILLOW: dict[str, Draw] = {
+PILLOW: dict[str, PillowCall] = {
     "invert": lambda image, m, s: ImageOps.invert(image),
     "contrast": lambda image, m, s: ImageEnhance.Contrast(image).enhance(1 + m * s),
     "rotate": lambda image, m, s: _rotate(image, m),
@@ -85,7 +86,7 @@ def batch_with_pillow(operation: Operation, images: Tensor, signs: Tensor) -> Te
 
 def to_rgb(image: Tensor) -> Image.Image:
     """A uint8 `(C, H, W)` tensor as an RGB picture."""
-    return Image.fromarray(np.ascontiguousarray(image.expand(3, -1, -1).permute(1, 2, 0).numpy()))
+    return to_pil(image.expand(3, -1, -1))
 
 
 def to_tensor(image: Image.Image, channels: int) -> Tensor:

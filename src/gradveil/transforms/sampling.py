@@ -23,7 +23,7 @@ def distinct_policies(seed: int, channels: int) -> Iterator[Policy]:
     """Random policies one by one, each doing something that none before it did."""
     left = space_size(channels, LONGEST).policies - 1  # one of them is the identity
     seen: set[Policy] = set()
-    policies = _uniform(seed)
+    policies = _uniform_policies(seed)
     while left > 0:
         policy = next(policies)
         same = policy.canonical(channels)
@@ -33,7 +33,7 @@ def distinct_policies(seed: int, channels: int) -> Iterator[Policy]:
             yield policy
 
 
-def _uniform(seed: int) -> Iterator[Policy]:
+def _uniform_policies(seed: int) -> Iterator[Policy]:
     sizes = [len(LIBRARY) ** length for length in range(1, LONGEST + 1)]
     for number in itertools.count():
         rest = derive_seed(seed, "policy", number) % sum(sizes)

@@ -44,7 +44,7 @@ def _layout(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
 
 
 @contextmanager
-def holding(name: str, like: Tensor) -> Iterator[Tensor]:
+def holding_scratch(name: str, like: Tensor) -> Iterator[Tensor]:
     """A scratch tensor like `like` that stays yours inside the block, even if a user's operation runs policies there."""
     if name in _buffers.held:
         yield torch.empty_like(like, memory_format=torch.contiguous_format)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gradveil.transforms.grouping import Numbers, Runs, by_sign
+from gradveil.transforms.grouping import Numbers, Runs, work_by_sign
 from gradveil.transforms.scratch import convert, scratch
 
 Axis = Literal["x", "y"]
@@ -43,7 +43,7 @@ def shear(images: Tensor, magnitude: float, signs: Tensor, *, axis: Axis) -> Ten
             _shear(group[start:stop], inside, slant, done[start:stop])
         return done
 
-    return by_sign(images, signs, work)
+    return work_by_sign(images, signs, work)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _shear(images: Tensor, runs: Runs, slant: _Slant, out: Tensor) -> None:
             tap = pixels[rows, number * apart : number * apart + length]
             total = torch.addcmul(total, tap, weights[number], out=value[rows])
     levels = convert(value, torch.int16, "bytes")
-    places = _doubtful(value, taps, apart)
+    places = _doubtful_places(value, taps, apart)
     if len(places):
         plane, pixel = np.divmod(places, length)
         signs = np.repeat([sign for _, sign in parts], [rows.stop - rows.start for rows, _ in parts])[plane]
@@ -99,7 +99,7 @@ def _gather(planes: Tensor, where: Tensor, out: Tensor) -> None:
         torch.gather(planes, 1, where.expand(len(planes), -1), out=out)
 
 
-def _doubtful(value: Tensor, taps: Tensor, apart: int) -> Numbers:
+def _doubtful_places(value: Tensor, taps: Tensor, apart: int) -> Numbers:
     """Which values, numbered through, are nearly whole and lie between taps that differ; `value` is overwritten."""
     length = value.shape[1]
     changes = scratch("changes", (len(taps), length + 2 * apart), torch.uint8, taps.device)

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from gradveil.io.files import writing
+from gradveil.io.pictures import to_pil
 from gradveil.transforms.library import check_images
 from gradveil.transforms.policy import Policy
 
@@ -58,8 +58,7 @@ def _draw(title: str, rows: list[tuple[str, str, Tensor, bool]]) -> Image.Image:
 
 
 def _tile(image: Tensor) -> Image.Image:
-    pixels = image.expand(3, -1, -1).permute(1, 2, 0).contiguous().to(torch.uint8).cpu().numpy()
-    picture = Image.fromarray(pixels)
+    picture = to_pil(image.expand(3, -1, -1))
     scale = _TILE / max(picture.size)
     # Small images keep their square pixels: smoothing would hide what the policy does.
     how = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS

@@ -22,7 +22,7 @@ from gradveil.io.files import read_text, write_json
 from gradveil.io.typed_json import from_json
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario, ScenarioKey
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.progress import Advance, ignore
 from gradveil.types import Dataset
 
@@ -140,7 +140,7 @@ def main() -> None:
     attack = read_attack_settings(folder)
     if attack is None:
         raise GradveilError(f"{folder}: expected the settings of an attack in {ATTACK_SETTINGS}, got none")
-    with one_thread():
+    with using_one_thread():
         for line in follow(folder, attack, load):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()

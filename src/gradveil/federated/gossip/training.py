@@ -10,7 +10,7 @@ from gradveil.federated.gossip.peer import Peer
 from gradveil.federated.gossip.processes import MOST_HERE, run_local_peers
 from gradveil.federated.gossip.results import GossipResult, read_result
 from gradveil.federated.gossip.settings import GossipSettings
-from gradveil.parallel import one_thread
+from gradveil.parallel import using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.types import Dataset
 
@@ -61,7 +61,7 @@ def join(
             raise GradveilError(f"no meeting at {rendezvous} within {START_SECONDS:g} s; use {remedy}") from error
         group = Group(rank, plan.participants, store, settings.patience)
         try:
-            with progress(_title(settings), plan.rounds, "steps") as advance, one_thread(), group.joining():
+            with progress(_title(settings), plan.rounds, "steps") as advance, using_one_thread(), group.joining():
                 Peer(settings, dataset, folder, group).train(advance)
         except GradveilError:
             if rank == 0:  # the store is here: the others have to read in it first who is gone

@@ -1,4 +1,4 @@
-"""Defenses that compute the gradient, done around somebody's own training step."""
+"""Defenses that compute the gradient themselves, around somebody's own training step."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -20,8 +20,8 @@ from gradveil.training.batches import PoissonBatches
 from gradveil.types import Gradients
 
 
-class Computed(ABC):
-    """Watches every step of `module` from `__init__` to `close`, and says what the step shares instead of the plain gradient."""
+class StepWatcher(ABC):
+    """Watches every step of `module` from `__init__` to `close`, and gives what the step shares instead of the plain gradient."""
 
     @abstractmethod
     def gradients(self, found: Gradients, *, seed: int) -> Gradients:
@@ -32,19 +32,21 @@ class Computed(ABC):
         """Leave the module as it was."""
 
 
-class Private(Computed):
+class DpSgdWatcher(StepWatcher):
     """DP-SGD: Opacus' hooks note every image's gradient in the backward pass that the training makes anyway."""
 
     def __init__(self, defense: DpSgd, module: L.LightningModule, batches: PoissonBatches) -> None:
         own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
         if own:
-            raise GradveilError(f"dp-sgd looks at layers, {own[0]!r} is the module's own parameter: a child's would do")
+            raise GradveilError(
+                f"dp-sgd looks at layers, {own[0]!r} is the module's own parameter: put it into a child"
+            )
         self.defense, self.module, self.batches = defense.with_expected_batch(batches.batch_size), module, batches
         self._watching = ExitStack()
         self._watching.enter_context(recording_per_image(module))
         for layer in module.modules():
             if any(parameter.requires_grad for parameter in layer.parameters(recurse=False)):
-                self._watching.callback(layer.register_forward_pre_hook(_refuse_asleep).remove)
+                self._watching.callback(layer.register_forward_pre_hook(_refuse_evaluation_mode).remove)
         # From here on, because the backward pass is Lightning's: the images ask for no gradient, as they should.
         warnings.filterwarnings("ignore", message=OPACUS_HOOKS)
 
@@ -52,13 +54,13 @@ class Private(Computed):
         names, parameters = trainable_parameters(self.module)
         each = take_per_image(self.module)
         trainer = self.module.trainer
-        images = len(self.batches.drawn(trainer.current_epoch, trainer.fit_loop.batch_idx))
+        images = len(self.batches.indices(trainer.current_epoch, trainer.fit_loop.batch_idx))
         for name, one in zip(names, each, strict=True):
             if one is None and name in found:
                 raise GradveilError(f"dp-sgd saw no image's own gradient of {name}: its layer must be called itself")
             if one is not None and len(one) != max(1, images):
                 raise GradveilError(
-                    f"dp-sgd saw {len(one)} gradients of {name} for {images} images: one per image would do"
+                    f"dp-sgd: expected one gradient of {name} per image, got {len(one)} for {images} images"
                 )
         # Instead of no image the step was given one, which does not count.
         sums = clip_and_sum(fill_zeros(each, parameters, images), self.defense.norm)
@@ -68,8 +70,8 @@ class Private(Computed):
         self._watching.close()
 
 
-class Masked(Computed):
-    """Soteria: what the network was given is kept, and run again to see which features tell most.
+class SoteriaWatcher(StepWatcher):
+    """Soteria: what the network was given is kept, and run again to see which features give most away.
 
     Again, that is after the step's own pass, which batch norm's statistics have seen; slopes are those of what the network was
     given, be it pixels or pixels normalised.
@@ -80,9 +82,9 @@ class Masked(Computed):
         self.layers = defense.layers(module)
         self._given: dict[str, list[Tensor]] = {}
         self._running_again = False
-        around = {prefix for layer in self.layers for prefix in _around(layer)}
+        around = {prefix for layer in self.layers for prefix in _enclosing_modules(layer)}
         self._hooks = [
-            module.get_submodule(name).register_forward_pre_hook(self._keeper(name)) for name in sorted(around)
+            module.get_submodule(name).register_forward_pre_hook(self._input_hook(name)) for name in sorted(around)
         ]
 
     def gradients(self, found: Gradients, *, seed: int) -> Gradients:
@@ -99,7 +101,7 @@ class Masked(Computed):
             hook.remove()
 
     def _mask(self, layer: str) -> Tensor:
-        for name in _around(layer):
+        for name in _enclosing_modules(layer):
             if name in self._given:
                 inside = layer[len(name) + 1 :] if name else layer
                 return self.defense.mask(self.module.get_submodule(name), torch.cat(self._given[name]), inside)
@@ -107,7 +109,7 @@ class Masked(Computed):
             f"soteria runs the network again up to {layer!r}: training_step must call the module, or a child that holds it"
         )
 
-    def _keeper(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
+    def _input_hook(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
         def keep(module: nn.Module, inputs: tuple[object, ...]) -> None:
             if self._running_again or not module.training or not torch.is_grad_enabled():
                 return
@@ -121,24 +123,26 @@ class Masked(Computed):
         return keep
 
 
-def _refuse_asleep(layer: nn.Module, inputs: object) -> None:
+def _refuse_evaluation_mode(layer: nn.Module, inputs: object) -> None:
     if torch.is_grad_enabled() and not layer.training:
         raise GradveilError(
-            f"dp-sgd sees layers in training mode, {type(layer).__name__} is not: requires_grad_(False) would freeze it"
+            f"dp-sgd sees layers in training mode, {type(layer).__name__} is not: freeze it with requires_grad_(False)"
         )
 
 
-def _around(layer: str) -> list[str]:
+def _enclosing_modules(layer: str) -> list[str]:
     """The names of the modules that hold a layer, from the outermost on."""
     words = layer.split(".")
     return [".".join(words[:count]) for count in range(len(words))]
 
 
-def computing(defense: Defense, module: L.LightningModule, batches: PoissonBatches | None) -> Iterator[Computed]:
-    """Those of its parts that compute the gradient, one by one, watching."""
+def start_watchers(
+    defense: Defense, module: L.LightningModule, batches: PoissonBatches | None
+) -> Iterator[StepWatcher]:
+    """A watcher for each part that computes the gradient."""
     for part in parts(defense):
         if isinstance(part, DpSgd):
             assert batches is not None
-            yield Private(part, module, batches)
+            yield DpSgdWatcher(part, module, batches)
         elif isinstance(part, Soteria):
-            yield Masked(part, module)
+            yield SoteriaWatcher(part, module)

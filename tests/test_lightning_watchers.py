@@ -54,7 +54,7 @@ def by_hand(
 def drawn(data: Data, size: int, *, seed: int, epochs: int) -> list[Batch]:
     images, labels = data.dataset.tensors
     batches = PoissonBatches(len(images), size, seed)
-    indices = [batches.drawn(epoch, number) for epoch in range(epochs) for number in range(len(batches))]
+    indices = [batches.indices(epoch, number) for epoch in range(epochs) for number in range(len(batches))]
     return [Batch(images[chosen], labels[chosen]) for chosen in indices]
 
 
@@ -254,9 +254,9 @@ REFUSED: dict[str, tuple[Callable[[Data], object], str]] = {
     "twice": (lambda data: DefenseCallback("dp-sgd | dp-sgd"), "no other defense"),
     "accumulated": (lambda data: private(data, accumulate_grad_batches=2), "accumulate_grad_batches=2"),
     "overfit": (lambda data: private(data, overfit_batches=2), "overfit_batches"),
-    "several loaders": (lambda data: private(several(data)), "gave a list"),
+    "several loaders": (lambda data: private(several(data)), "got list"),
     "weighted": (lambda data: private(weighted(data)), "WeightedRandomSampler"),
-    "two views": (lambda data: private(data, module=TwoViews()), "one per image"),
+    "two views": (lambda data: private(data, module=TwoViews()), "expected one gradient"),
     "own parameter": (lambda data: private(data, module=OwnParameter()), "'scale' is the module's own"),
     "asleep": (lambda data: private(data, module=Asleep()), "training mode"),
     "steps by hand": (lambda data: private(data, module=ByHand()), "automatic optimization"),
