@@ -104,6 +104,7 @@ def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]"
     from gradveil.federated.curious.summary import leaks_of
     from gradveil.federated.curious.watch import attack_all
     from gradveil.federated.recordings import recordings_in
+    from gradveil.parallel import using_one_thread
     from gradveil.progress import bar
 
     total = how.attack.steps * len(recordings_in(folder))

@@ -46,6 +46,7 @@ def invert(
     from gradveil.io.pictures import to_pil
     from gradveil.models import build
     from gradveil.models.weights import load_state
+    from gradveil.parallel import using_one_thread
     from gradveil.progress import bar
     from gradveil.types import to_bytes
 

@@ -13,6 +13,7 @@ from gradveil.defenses import Defense, as_attacked, needs_poisson, with_expected
 from gradveil.federated.partitions import partition_indices
 from gradveil.federated.plan import FederatedPlan
 from gradveil.io.tensors import content_hash
+from gradveil.models import untrained_model
 from gradveil.models.stochastic import drawing, normal_source
 from gradveil.models.structure import structure_of
 from gradveil.randomness import derive_seed, generator, hashed_uniform

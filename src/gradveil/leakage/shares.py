@@ -10,7 +10,7 @@ from gradveil.attacks import Evidence
 from gradveil.defenses import Defense, as_attacked
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario
-from gradveil.models.stochastic import drawing
+from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import derive_seed, generator
 from gradveil.types import Batch, ImageSet, to_unit
 
