@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gradveil.client import FedAvg, parse_client
+from gradveil.client import FedAvg, format_client, parse_client
 from gradveil.errors import GradveilError
 from gradveil.federated import FederatedPlan, Server, Update, federate, network_of, participants_of
 from gradveil.federated import rounds as rounds_module
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.curious.attacking import attack_recording, check_curious, client_text
+from gradveil.federated.curious.attacking import attack_recording, check_curious
 from gradveil.federated.curious.summary import Leak, leaks_of
 from gradveil.federated.curious.watch import attack_all, read_attack_settings, write_attack_settings
 from gradveil.federated.folder import claiming
@@ -580,7 +580,7 @@ def test_sums_and_local_steps_are_attacked(fashion: Dataset, tmp_path: Path) -> 
 
 def test_spelled_clients_are_read_back() -> None:
     for client in (FedAvg(0.05, 3, 2), FedAvg(0.1, 1, 1, order=4)):
-        assert parse_client(client_text(client)) == client
+        assert parse_client(format_client(client)) == client
 
 
 def test_foreign_recordings_are_refused(fashion: Dataset, tmp_path: Path) -> None:
