@@ -76,10 +76,7 @@ def build(
     Your own function is called as `function(image_shape, classes)` and returns a module that takes images in [0, 1].
     The same seed gives the same weights.
     """
-    if ":" in name:
-        architecture: Callable[[ImageShape, int], nn.Module] = _own_architecture(name)
-    else:
-        architecture = _named_architecture(name)
+    architecture = _own_architecture(name) if ":" in name else _named_architecture(name)
     with _seeding(derive_seed(seed, "weights", name)):
         try:
             network = architecture(image_shape, classes)
