@@ -14,6 +14,12 @@ from gradveil.datasets.trees import read_medical_mnist, read_tiny_imagenet
 
 _FASHION_HOST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _CIFAR_HOST = "https://www.cs.toronto.edu/~kriz"
+_TINY_HOST = "http://cs231n.stanford.edu"
+
+
+def _archive(host: str, file: str, md5: str, size: int) -> Archive:
+    return Archive(file, f"{host}/{file}", md5, size)
+
 
 _ENTRIES = (
     CatalogueEntry(
@@ -42,7 +48,7 @@ _ENTRIES = (
         layouts=(IDX_FILES,),
         folders=("FashionMNIST/raw",),
         archives=tuple(
-            Archive(f"{name}.gz", f"{_FASHION_HOST}/{name}.gz", md5, size)
+            _archive(_FASHION_HOST, f"{name}.gz", md5, size)
             for name, md5, size in zip(
                 IDX_FILES,
                 (
@@ -70,14 +76,7 @@ _ENTRIES = (
         layouts=(("data_batch_1.bin",),),
         folders=("cifar-10-batches-bin",),
         packed=("cifar-10-binary.tar.gz", "cifar-10-binary.tar"),
-        archives=(
-            Archive(
-                "cifar-10-binary.tar.gz",
-                f"{_CIFAR_HOST}/cifar-10-binary.tar.gz",
-                "c32a1d4ab5d03f1284b67883e8d87530",
-                170_052_171,
-            ),
-        ),
+        archives=(_archive(_CIFAR_HOST, "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530", 170_052_171),),
         placing="cifar-10-binary.tar.gz or the folder cifar-10-batches-bin (the binary version, not the python one)",
     ),
     CatalogueEntry(
@@ -93,14 +92,7 @@ _ENTRIES = (
         layouts=(("train.bin", "fine_label_names.txt"),),
         folders=("cifar-100-binary",),
         packed=("cifar-100-binary.tar.gz", "cifar-100-binary.tar"),
-        archives=(
-            Archive(
-                "cifar-100-binary.tar.gz",
-                f"{_CIFAR_HOST}/cifar-100-binary.tar.gz",
-                "03b5dce01913d631647c71ecec9e9cb8",
-                168_513_733,
-            ),
-        ),
+        archives=(_archive(_CIFAR_HOST, "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8", 168_513_733),),
         placing="cifar-100-binary.tar.gz or the folder cifar-100-binary (the binary version, not the python one)",
     ),
     CatalogueEntry(
@@ -116,14 +108,7 @@ _ENTRIES = (
         layouts=(("train/n01443537", "val"),),
         folders=("tiny-imagenet-200",),
         packed=("tiny-imagenet-200.zip", "tiny-imagenet*.zip", "tiny-imagenet*.tar", "tiny-imagenet*.tar.gz"),
-        archives=(
-            Archive(
-                "tiny-imagenet-200.zip",
-                "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
-                "90528d7ca1a48142e341f4ef8d21d0de",
-                248_100_043,
-            ),
-        ),
+        archives=(_archive(_TINY_HOST, "tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043),),
         placing="tiny-imagenet-200.zip or the folder tiny-imagenet-200",
     ),
     CatalogueEntry(

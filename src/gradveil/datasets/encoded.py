@@ -1,7 +1,7 @@
 """Labelled images that are still files: chosen first, decoded after, so a tenth of them costs a tenth of the time."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from gradveil.datasets.sources import Readable
 from gradveil.datasets.stacking import stack
 from gradveil.errors import GradveilError
-from gradveil.progress import Progress
+from gradveil.progress import Advance, Progress
 from gradveil.types import ImageSet
 
 # Decoded ahead of what is stacked: bounds the memory that waits, and is still many times the number of threads.
@@ -41,10 +41,10 @@ def decode_all(train: EncodedSet, test: EncodedSet, size: int | None, progress: 
     """Decode both parts together, because one coloured image in either makes both coloured."""
     from gradveil.io.pictures import refusing_huge_images  # with Pillow, which embedded images do without
 
-    readers = [_Reader(part.source, name, size) for part in (train, test) for name in part.names]
-    names = [reader.where for reader in readers]
-    with refusing_huge_images(), progress("decoding images", len(readers), "images") as advance:
-        pixels = stack(_in_parallel(readers, advance), names, "NAME@SIZE resizes them all")
+    files = [(part.source, name) for part in (train, test) for name in part.names]
+    names = [source.where(name) for source, name in files]
+    with refusing_huge_images(), progress("decoding images", len(files), "images") as advance:
+        pixels = stack(_decode_in_threads(files, size, advance), names, "NAME@SIZE resizes them all")
     cut = len(train)
     return (
         ImageSet(pixels[:cut], train.labels, train.classes),
@@ -68,23 +68,11 @@ def decode(data: bytes, where: str, size: int | None = None) -> NDArray[np.uint8
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-@dataclass(frozen=True)
-class _Reader:
-    source: Readable
-    name: str
-    size: int | None
-
-    @property
-    def where(self) -> str:
-        return self.source.where(self.name)
-
-    def __call__(self) -> NDArray[np.uint8]:
-        return decode(self.source.read(self.name), self.where, self.size)
-
-
-def _in_parallel(readers: Sequence[_Reader], advance: Callable[[int], None]) -> Iterator[NDArray[np.uint8]]:
+def _decode_in_threads(
+    files: Sequence[tuple[Readable, str]], size: int | None, advance: Advance
+) -> Iterator[NDArray[np.uint8]]:
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for start in range(0, len(readers), _CHUNK):
-            chunk = readers[start : start + _CHUNK]
-            yield from pool.map(_Reader.__call__, chunk)
+        for start in range(0, len(files), _CHUNK):
+            chunk = files[start : start + _CHUNK]
+            yield from pool.map(lambda file: decode(file[0].read(file[1]), file[0].where(file[1]), size), chunk)
             advance(len(chunk))

@@ -4,7 +4,6 @@ import io
 import math
 import zlib
 from gzip import BadGzipFile, GzipFile
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,6 @@ from gradveil.errors import GradveilError
 Bytes = NDArray[np.uint8]
 
 _CHUNK = 1 << 20
-
-
-class Stream(Protocol):
-    """What gzip, bz2, lzma and plain files have in common."""
-
-    def read(self, size: int, /) -> bytes: ...
 
 
 def parse_idx(data: bytes, where: str) -> Bytes:
@@ -55,7 +48,7 @@ def gunzip(data: bytes, where: str, limit: int) -> bytes:
         raise GradveilError(f"{where} is corrupt ({error}); delete it and fetch it again") from error
 
 
-def read_bounded(stream: Stream, where: str, limit: int) -> bytearray:
+def read_bounded(stream: io.BufferedIOBase, where: str, limit: int) -> bytearray:
     """Everything in `stream`, or an error once it exceeds `limit` bytes: a small file can unpack to terabytes."""
     unpacked = bytearray()
     while chunk := stream.read(_CHUNK):

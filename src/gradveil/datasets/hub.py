@@ -112,7 +112,6 @@ def _label_numbers(base: str, rows: "datasets.Dataset", classes: tuple[str, ...]
     """Labels as numbers into `classes`, -1 where there is none."""
     numbers = {name: number for number, name in enumerate(classes)}
     values = list(rows[_label_column(base, rows)])
-    labels = [
+    return [
         numbers.get(value, -1) if isinstance(value, str) else -1 if value is None else int(value) for value in values
     ]
-    return labels

@@ -29,18 +29,7 @@ def listing(data_dir: Path | None = None) -> list[DatasetFacts]:
     for entry in DATASETS.values():
         found = find_dataset(entry, folder)
         present = "embedded" if entry.embedded else str(found) if found else "not here"
+        counts = (entry.train, entry.test, entry.shape, entry.classes)
         size = round(entry.download_bytes / 1e6, 1)
-        rows.append(
-            DatasetFacts(
-                entry.name,
-                entry.title,
-                entry.train,
-                entry.test,
-                entry.shape,
-                entry.classes,
-                size,
-                entry.licence,
-                present,
-            )
-        )
+        rows.append(DatasetFacts(entry.name, entry.title, *counts, size, entry.licence, present))
     return rows

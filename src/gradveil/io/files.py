@@ -12,6 +12,7 @@ from typing import TypeVar
 from gradveil.errors import GradveilError
 
 T = TypeVar("T")
+LARGEST_SETTINGS = 2**24
 
 
 @contextmanager
@@ -42,10 +43,9 @@ def read_text(path: Path, *, largest: int) -> str:
         if (size := path.stat().st_size) > largest:
             raise GradveilError(f"{size} bytes, expected at most {largest}")
         return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise GradveilError(error.strerror or str(error)) from error
-    except UnicodeDecodeError as error:
-        raise GradveilError(str(error)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise GradveilError(reason or str(error)) from error
 
 
 def parse_file(path: Path, parse: Callable[[str], T], *, largest: int, remedy: str) -> T:
@@ -80,20 +80,13 @@ def parse_object(text: str) -> dict[str, object]:
     return found
 
 
-def read_object(path: Path, *, largest: int = 2**24, hint: str) -> dict[str, object]:
-    """The JSON object in a file of at most `largest` bytes; an error names the file and ends with `hint`."""
-    try:
-        return parse_object(read_text(path, largest=largest))
-    except GradveilError as error:
-        raise GradveilError(f"{path}: {error}; {hint}") from error
-
-
 def claim(path: Path, settings: Mapping[str, object]) -> None:
     """Write down what is trained in the folder of `path`, or refuse when something else already is."""
     if not path.is_file():
         write_json(path, settings)
         return
-    found = read_object(path, hint="remove the folder or choose another --out")
+    remedy = "remove the folder or choose another --out"
+    found = parse_file(path, parse_object, largest=LARGEST_SETTINGS, remedy=remedy)
     if differing := [name for name, value in settings.items() if name not in found or found[name] != value]:
         raise GradveilError(
             f"{path.parent} holds a training with another {differing[0]}; remove it or choose another --out"

@@ -41,7 +41,7 @@ def from_png(text: str) -> Image.Image:
 
 
 def refusing_huge_images() -> "warnings.catch_warnings[None]":
-    """Within the block Pillow refuses images of 90 to 180 million pixels, of which it only warns; not safe to open in threads."""
+    """Within the block Pillow refuses images of 90 to 180 million pixels, of which it only warns. Enter it in one thread."""
     return warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning)
 
 

@@ -83,10 +83,7 @@ def build(
     """
     if isinstance(name, nn.Module):
         return copy.deepcopy(name)
-    if ":" in name:
-        architecture: Callable[[ImageShape, int], nn.Module] = _own_architecture(name)
-    else:
-        architecture = _named_architecture(name)
+    architecture = _own_architecture(name) if ":" in name else _named_architecture(name)
     with _seeding(derive_seed(seed, "weights", name)):
         try:
             network = architecture(image_shape, classes)

@@ -61,10 +61,9 @@ class Scorer:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        available = len(self.held_out) - KEPT_FOR_ATTACKS
-        if not 1 <= self.images <= available:
+        if not 1 <= self.images <= self.available:
             raise GradveilError(
-                f"can score on 1 to {max(available, 0)} images, got {self.images}: "
+                f"can score on 1 to {max(self.available, 0)} images, got {self.images}: "
                 f"{len(self.held_out)} test images, the first {KEPT_FOR_ATTACKS} are kept for attacks"
             )
         if self.batches < 1 or self.batch_size < 1:
@@ -90,8 +89,7 @@ class Scorer:
     @cached_property
     def order(self) -> Tensor:
         """The images S_pri takes, spread evenly over those not kept for attacks, shuffled: any first few are a fair sample."""
-        available = len(self.held_out) - KEPT_FOR_ATTACKS
-        spread = KEPT_FOR_ATTACKS + torch.arange(self.images) * available // self.images
+        spread = KEPT_FOR_ATTACKS + torch.arange(self.images) * self.available // self.images
         return spread[torch.randperm(self.images, generator=generator(self.seed, "order"))]
 
     def privacy(
@@ -110,35 +108,39 @@ class Scorer:
         return Estimate(tuple(values), evaluations=len(values) * score.evaluations)
 
     def _values(self, score: PrivacyScore, policy: Policy, indices: Tensor) -> list[float]:
-        chosen = self.held_out.take(indices)
-        images = to_unit(policy(chosen.images, seed=self.seed, indices=indices))
-        found = score(self.network, images, chosen.labels, noise(self.seed, indices.tolist(), images))
+        images, labels = self._transformed(policy, indices)
+        found = score(self.network, images, labels, noise(self.seed, indices.tolist(), images))
         if not bool(found.isfinite().all()):
             worst = int(indices[~found.isfinite()][0])
             raise NotFinite(f"the gradient for test image {worst} under {policy} is not finite: S_pri is undefined")
         return [float(value) for value in found]
 
+    def _transformed(self, policy: Policy, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Images (N, C, H, W) in [0, 1] under the policy, and their labels."""
+        chosen = self.held_out.take(indices)
+        return to_unit(policy(chosen.images, seed=self.seed, indices=indices)), chosen.labels
+
+    @property
+    def available(self) -> int:
+        """Test images that are not kept for attacks."""
+        return len(self.held_out) - KEPT_FOR_ATTACKS
+
     @property
     def distinct_batches(self) -> int:
-        """Batches for S_acc that share no image."""
-        available = len(self.held_out) - KEPT_FOR_ATTACKS
-        return min(self.batches, available // min(self.batch_size, available))
+        """Batches for S_acc that have no image in common."""
+        return min(self.batches, self.available // min(self.batch_size, self.available))
 
     def curves(self, policy: Policy, definition: Definition, *, most: int) -> Tensor:
         """(N, P): GradSim at the points of `definition` for at most so many images."""
         indices = self.order[:most]
-        chosen = self.held_out.take(indices)
-        images = to_unit(policy(chosen.images, seed=self.seed, indices=indices))
-        return curves(self.network, images, chosen.labels, noise(self.seed, indices.tolist(), images), definition)
+        images, labels = self._transformed(policy, indices)
+        return curves(self.network, images, labels, noise(self.seed, indices.tolist(), images), definition)
 
     def accuracy(self, policy: Policy, batches: range | None = None) -> Estimate:
         """S_acc of `policy`, one value per batch: of all batches, or of those numbered `batches`."""
-        size = min(self.batch_size, len(self.held_out) - KEPT_FOR_ATTACKS)
-        parts = []
-        for number in batches if batches is not None else range(self.distinct_batches):
-            indices = KEPT_FOR_ATTACKS + number * size + torch.arange(size)
-            chosen = self.held_out.take(indices)
-            parts.append((to_unit(policy(chosen.images, seed=self.seed, indices=indices)), chosen.labels))
+        size = min(self.batch_size, self.available)
+        numbers = batches if batches is not None else range(self.distinct_batches)
+        parts = [self._transformed(policy, KEPT_FOR_ATTACKS + number * size + torch.arange(size)) for number in numbers]
         found = reference.accuracy(
             self.untrained.eval(), parts, variant="code" if self.definition == "code" else "mean"
         )

@@ -8,12 +8,10 @@ import hashlib
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
 
 import optuna
 from optuna.exceptions import OptunaError, StorageInternalError, UpdateFinishedTrialError
@@ -23,13 +21,13 @@ from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, S
 
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import content_hash
+from gradveil.io.typed_json import from_fields
 from gradveil.naming import describe
 from gradveil.scores import Scorer
 from gradveil.search.sampling import RECORDED, parameters
 from gradveil.transforms import Policy
 
 STUDY = "gradveil-search"
-Arguments = ParamSpec("Arguments")
 _SCORES = "scores"
 _READ_AGAIN = 10.0  # seconds between looks at what other machines have done
 _OPEN_AGAIN = (0.1, 0.2, 0.5, 1.0, 2.0)  # seconds until the next try where opening failed
@@ -67,19 +65,15 @@ class LedgerEntry:
         )
 
 
-def _explain_failures(method: Callable[Arguments, None]) -> Callable[Arguments, None]:
+@contextmanager
+def _explaining_failures() -> Iterator[None]:
     """Make one line of a storage that fails in the middle of a search; what it holds is safe."""
-
-    @wraps(method)
-    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> None:
-        try:
-            method(*arguments, **options)
-        except (SQLAlchemyError, StorageInternalError) as error:
-            raise GradveilError(
-                f"the study's storage failed ({type(error).__name__}); start again when it can be reached to go on"
-            ) from error
-
-    return call
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        raise GradveilError(
+            f"the study's storage failed ({type(error).__name__}); start again when it can be reached to go on"
+        ) from error
 
 
 class Ledger:
@@ -96,14 +90,14 @@ class Ledger:
         self._closed: set[str] = set()
         self.read()
 
-    @_explain_failures
+    @_explaining_failures()
     def read(self) -> None:
         """Take in what the storage holds."""
         for trial in self._storage.get_all_trials(self._study, deepcopy=False):
             policy, data = trial.user_attrs.get("policy"), trial.user_attrs.get(_SCORES)
             if policy is None or data is None:
                 continue  # not one of ours
-            entry = _entry(data)
+            entry = from_fields(LedgerEntry, data)
             # Two machines may have opened a trial for the same policy; the one that knows more counts.
             if policy not in self._entries or entry.size >= self._entries[policy].size:
                 self._entries[policy], self._trials[policy] = entry, trial._trial_id
@@ -119,7 +113,7 @@ class Ledger:
             self.read()
         return self[policy]
 
-    @_explain_failures
+    @_explaining_failures()
     def write(self, policy: Policy, entry: LedgerEntry) -> None:
         """Keep `entry`, which knows more than what was known of the policy."""
         name = str(policy)
@@ -149,7 +143,7 @@ class Ledger:
             # For Optuna's own plots: how the mean moves as images come in. It keeps no such steps for several objectives.
             self._storage.set_trial_intermediate_value(self._trials[name], len(raced), statistics.fmean(raced))
 
-    @_explain_failures
+    @_explaining_failures()
     def close(self, policy: Policy, values: tuple[float, ...] | None, state: TrialState) -> None:
         """End the policy's trial, for whoever reads the study with Optuna's own tools."""
         name = str(policy)
@@ -157,18 +151,6 @@ class Ledger:
             with suppress(UpdateFinishedTrialError):  # another machine was quicker
                 self._storage.set_trial_state_values(self._trials[name], state, values)
             self._closed.add(name)
-
-
-def _entry(data: Mapping[str, Sequence[float]]) -> LedgerEntry:
-    failed = data["failed"]
-    return LedgerEntry(
-        accuracy=tuple(data["accuracy"]),
-        rows=tuple(int(count) for count in data["rows"]),
-        quick=tuple(data["quick"]),
-        full=tuple(data["full"]),
-        fresh=tuple(data["fresh"]),
-        failed=None if failed is None else str(failed),
-    )
 
 
 def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, int]:

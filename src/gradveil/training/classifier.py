@@ -85,10 +85,9 @@ class Classifier(L.LightningModule):
         self.log("accuracy", self.test_accuracy, batch_size=len(labels))
 
     def configure_optimizers(self) -> Any:
-        recipe = self.recipe
-        parameters = self.network.parameters()
+        recipe, parameters = self.recipe, self.network.parameters()
         optimizer = sgd(parameters, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-        return [optimizer], [MultiStepLR(optimizer, recipe.drops, gamma=0.1)]
+        return [optimizer], [MultiStepLR(optimizer, self.recipe.drops, gamma=0.1)]
 
     def _loss_for_history(self) -> Tensor:
         """The loss for the history alone: `backward` goes through the batch again, in the defense's own way."""

@@ -74,13 +74,13 @@ def train(
         _silencing_lightning(),
         progress(f"training {model_name(model)}", recipe.epochs * len(batches), "steps") as advance,
     ):
-        keeper = TrainingProgress(folder, network, card, advance)
+        callback = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(
             devices=1,
             max_epochs=recipe.epochs,
             default_root_dir=folder,
             plugins=[AtomicCheckpoints()],
-            callbacks=[keeper],
+            callbacks=[callback],
             logger=_tensorboard_logger(folder) if tensorboard else False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -90,17 +90,17 @@ def train(
         trainer.fit(
             classifier,
             val_dataloaders=plain_loader(dataset.test),
-            ckpt_path=keeper.checkpoint if keeper.checkpoint.is_file() else None,
+            ckpt_path=callback.checkpoint if callback.checkpoint.is_file() else None,
             weights_only=True,
         )
-    accuracies = [row["accuracy"] for row in keeper.history]
+    accuracies = [row["accuracy"] for row in callback.history]
     return TrainingResult(
         accuracy=accuracies[-1],
         best_accuracy=max(accuracies),
         test_images=len(dataset.test),
         epochs=recipe.epochs,
-        weights=keeper.last,
-        best_weights=keeper.best,
+        weights=callback.last,
+        best_weights=callback.best,
     )
 
 

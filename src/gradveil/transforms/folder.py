@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from gradveil.errors import GradveilError
-from gradveil.io.files import read_object, write_json, writing
+from gradveil.io.files import LARGEST_SETTINGS, parse_file, parse_object, write_json, writing
 from gradveil.io.pictures import decode_image, refusing_huge_images, to_eight_bit
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, silent
@@ -91,7 +91,8 @@ def _claim(target: Path, policy: Policy, seed: int) -> None:
     wanted = {"format": _FORMAT, "policy": policy.names(), "seed": seed}
     manifest = target / MANIFEST
     if manifest.exists():
-        found = read_object(manifest, hint="remove the target and start again")
+        remedy = "remove the target and start again"
+        found = parse_file(manifest, parse_object, largest=LARGEST_SETTINGS, remedy=remedy)
         if found != wanted:
             raise GradveilError(
                 f"{target}: made with policy {found.get('policy')}, seed {found.get('seed')}, "

@@ -1,7 +1,7 @@
 """The operations by name and level, and the published library of 50."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -82,7 +82,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Kind:
-    """A family of operations: what level 0..9 means, how it is computed, and how it is told in words."""
+    """A family of operations: what level 0..9 means, how it is computed, and how it is described."""
 
     magnitudes: tuple[float, ...]
     kernel: Callable[..., Tensor]
@@ -248,10 +248,7 @@ def _parse_library(text: str) -> tuple[Operation, ...]:
     entries = []
     for index, entry in enumerate(text.split()):
         name, level = entry.split(":")
-        made = operation(name, int(level))
-        entries.append(
-            Operation(name, made.level, made.magnitude, made.signed, index, kernel=made.kernel, words=made.words)
-        )
+        entries.append(replace(operation(name, int(level)), index=index))
     return tuple(entries)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from gradveil.errors import GradveilError
-from gradveil.io.files import read_object, write_json
+from gradveil.io.files import parse_file, parse_object, write_json
 from gradveil.io.typed_json import from_fields
 from gradveil.transforms.library import short
 from gradveil.transforms.policy import MOST_OPERATIONS, Policy
@@ -65,7 +65,7 @@ def save_policy(path: str | Path, content: PolicyFile) -> None:
 
 def load_policy_file(path: str | Path) -> PolicyFile:
     """Read a policy file; anything that is not exactly one is refused in one line."""
-    raw = read_object(Path(path), largest=_MOST_BYTES, hint="that is no policy file")
+    raw = parse_file(Path(path), parse_object, largest=_MOST_BYTES, remedy="expected a policy file")
     if raw.get("format") != FORMAT:
         found = short(raw.get("format"))
         raise GradveilError(f"{path}: policy file of format {found}, this gradveil reads format {FORMAT}")
