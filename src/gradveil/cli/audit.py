@@ -167,4 +167,4 @@ def parse_decibels(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise GradveilError(f"eps {text!r}: PSNRs in dB such as 20 or 20,25 would do") from None
+        raise GradveilError(f"expected PSNRs in dB such as 20 or 20,25, got eps {text!r}") from None
