@@ -26,7 +26,7 @@ _SOURCES: dict[Source, str] = {
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The share of `test_images` that a network trained with `defense` and `seed` gets right."""
+    """The fraction of `test_images` that a network trained with `defense` and `seed` gets right."""
 
     defense: str
     seed: int

@@ -35,36 +35,36 @@ def compare_with_undefended(bare: Findings, defended: Findings) -> Comparison | 
     elif difference.above_zero:
         text = f"It takes away {difference.words()} of what leaks without it."
     else:
-        text = f"It cannot be told from no defense: {difference.words()} less leaks."
+        text = f"Statistically tied with no defense: {difference.words()} less leaks."
     return Comparison(defended.defense, bare.defense, difference, 1, int(difference.mean > 0), text)
 
 
 def compare_with_controls(defended: Findings, controls: Sequence[Findings]) -> Comparison | None:
     """A defense against the mean of random policies, over the attacks that all of them went through; None where there are none.
 
-    The interval is over images: it speaks of the random policies that were drawn, not of all there are.
+    The interval is over images: it speaks of the random policies that were sampled, not of all there are.
     """
     keys = {attack.key for attack in defended.attacks}
     for control in controls:
         keys &= {attack.key for attack in control.attacks}
     if not controls or not keys:
         return None
-    here, drawn = worst_gains(defended, keys), [worst_gains(control, keys) for control in controls]
-    common = sorted(set(here).intersection(*drawn))
+    here, random = worst_gains(defended, keys), [worst_gains(control, keys) for control in controls]
+    common = sorted(set(here).intersection(*random))
     if not common:
         return None
-    means = [sum(gains[index] for index in common) / len(common) for gains in drawn]
+    means = [sum(gains[index] for index in common) / len(common) for gains in random]
     own = sum(here[index] for index in common) / len(common)
-    difference = spread_of([sum(gains[index] for gains in drawn) / len(drawn) - here[index] for index in common])
+    difference = spread_of([sum(gains[index] for gains in random) / len(random) - here[index] for index in common])
     # A control is a hybrid of several policies already.
-    who = "random policies" if len(drawn) == 1 else f"{len(drawn)} draws of random policies"
+    who = "random policies" if len(random) == 1 else f"{len(random)} draws of random policies"
     if difference.above_zero:
         text = f"Better than {who}: {difference.words()} less leaks than from them on average."
     elif difference.below_zero:
         text = f"Worse than {who}: {_reversed_words(difference)}."
     else:
         text = f"No better than {who}, as far as this shows: {difference.words()} less leaks."
-    return Comparison(defended.defense, who, difference, len(drawn), sum(mean > own for mean in means), text)
+    return Comparison(defended.defense, who, difference, len(random), sum(mean > own for mean in means), text)
 
 
 def is_control(defense: str) -> bool:

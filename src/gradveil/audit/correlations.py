@@ -91,14 +91,14 @@ def agreement(gains: npt.NDArray[np.float64], *, seed: int = 0) -> Agreement | N
     """The agreement of defenses on images, from gains (defenses, images); None for one defense or too few images.
 
     With m defenses W = (1 + (m - 1) mean rho) / m, ties included, and m (n - 1) W is chi-squared with n - 1 degrees of freedom
-    where nothing is shared. A defense under which all images leak alike ranks nothing: it correlates with none.
+    where they have nothing in common. A defense under which all images leak alike ranks nothing: it correlates with none.
     """
     defenses, n = gains.shape
     if defenses < 2 or n < LEAST_PAIRS:
         return None
     mean = float(_mean_rho(gains[None])[0])
-    drawn = np.random.default_rng(derive_seed(seed, "agreement")).integers(0, n, (RESAMPLES, n))
-    resampled = _mean_rho(gains[:, drawn].transpose(1, 0, 2))
+    sampled = np.random.default_rng(derive_seed(seed, "agreement")).integers(0, n, (RESAMPLES, n))
+    resampled = _mean_rho(gains[:, sampled].transpose(1, 0, 2))
     low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     w = (1 + (defenses - 1) * mean) / defenses
     p = float(stats.chi2.sf(defenses * (n - 1) * w, n - 1))

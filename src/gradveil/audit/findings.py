@@ -1,4 +1,4 @@
-"""What the attacks got, per model, stage and defense: every attack by itself, and the worst case over all of them."""
+"""What the attacks got, per model, stage and defense. Every attack by itself, and the worst case over all of them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ WORST_IMAGES = 5
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """What one attack, or the most successful one, got out of one image.
+    """What one attack, or the most successful one, got out of one image; all but SSIM in dB.
 
-    `gain`, `psnr` and `null` are to what this attacker was after: what was shared for a plain one, the original for one who knows
-    the defense. A run that diverged counts as a guess of one colour: gain 0, the PSNR of the null, SSIM 0.
+    `gain`, `psnr` and `null` are to the attacker's target: what was shared for a plain attacker, the original for one who
+    knows the defense. A run that diverged counts as a guess of one colour: gain 0, the PSNR of the null, SSIM 0.
     """
 
     index: int
@@ -49,8 +49,9 @@ class Spreads:
 
 @dataclass(frozen=True)
 class AttackFindings:
-    """One attack by one attacker; `diverged` of its runs count as having got nothing."""
+    """One attack by one attacker; `attack` is `name` with its settings. `diverged` runs count as having got nothing."""
 
+    name: str
     attack: str
     attacker: str
     diverged: int
@@ -69,8 +70,8 @@ class Findings:
     """All attacks on one defense at one stage of one model, and the worst case over them, image by image.
 
     `images` are the worst cases by index, `worst` those with the largest gain. `diverged` counts images of which every run
-    diverged, `diverged_runs` single runs, `missing_runs` images that some attack was not tried on. `identified` is the most
-    telling of all attacks and both references.
+    diverged, `diverged_runs` single runs, `missing_runs` images that some attack was not tried on. `identified` is the
+    strongest identification over all attacks and both references.
     """
 
     dataset: str
@@ -132,7 +133,9 @@ def _findings_of_cell(cell: tuple[str, str, Stage, str], records: list[Record], 
     order = sorted(by_attack, key=lambda key: (key[1] != "plain", key[1], key[0]))
     attacks = [_attack(key, by_attack[key], audited) for key in order]
     images = worst_cases(attacks)
-    telling = [one for attack in attacks for one in (attack.identified, attack.identified_shared) if one is not None]
+    identifications = [
+        one for attack in attacks for one in (attack.identified, attack.identified_shared) if one is not None
+    ]
     return Findings(
         *cell,
         n=len(images),
@@ -140,7 +143,7 @@ def _findings_of_cell(cell: tuple[str, str, Stage, str], records: list[Record], 
         images=images,
         worst=tuple(sorted(images, key=lambda one: (-one.gain, one.index))[:WORST_IMAGES]),
         success=tuple(success(_highest(attacks), threshold) for threshold in eps),
-        identified=worst_identification(telling),
+        identified=worst_identification(identifications),
         runs=sum(len(attack.images) for attack in attacks),
         diverged=sum(one.diverged for one in images),
         diverged_runs=sum(attack.diverged for attack in attacks),
@@ -154,6 +157,7 @@ def _attack(key: tuple[str, str], runs: dict[int, Record], audited: dict[int, Re
     images = tuple(_figures(record) for record in records)
     shared = key[1] == "plain" and any(one.scenario.defense != UNDEFENDED for one in records)
     return AttackFindings(
+        records[0].scenario.attack,
         *key,
         diverged=sum(one.diverged for one in images),
         spreads=_spreads(images),

@@ -1,4 +1,4 @@
-"""Whether a reconstruction tells which image it came from, among all that were attacked."""
+"""Whether a reconstruction shows which image it came from, among all that were attacked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +78,7 @@ def identification(
                 found.append(record.index)
     chance = min(1.0, max(len(record.unit) for record in usable) / len(candidates))
     first = usable[0].scenario
-    found_out = Identification(
+    result = Identification(
         reference=reference,
         attack=first.attack_in_words,
         attacker=first.attacker,
@@ -90,14 +90,14 @@ def identification(
         indices=tuple(sorted(found)),
         unreadable=len(runs) - len(usable),
     )
-    return replace(found_out, text=_words(found_out))
+    return replace(result, text=_words(result))
 
 
 def worst_identification(found: Sequence[Identification]) -> Identification | None:
     """The worst of several attacks; its p-value pays for the choice (Bonferroni)."""
     if not found:
         return None
-    worst = min(found, key=lambda one: (one.p, -one.identified.share))
+    worst = min(found, key=lambda one: (one.p, -one.identified.fraction))
     paid = replace(worst, p=min(1.0, worst.p * len(found)), tests=len(found))
     return replace(paid, text=_words(paid))
 

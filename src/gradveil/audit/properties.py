@@ -16,7 +16,7 @@ from gradveil.types import Batch, ImageSet, to_unit
 
 @dataclass(frozen=True)
 class StageProperties:
-    """What else may tell a vulnerable image, at one stage without a defense: its loss, and how long its gradient is."""
+    """Loss and length of the gradient of one image, at one stage without a defense."""
 
     stage: str
     index: int
@@ -31,8 +31,8 @@ Grey = npt.NDArray[np.float64]
 
 def entropy(grey: Grey) -> float:
     """-sum p log2 p over the 256 grey values, in bits: 0 for one colour, 8 where all values are as frequent."""
-    shares = np.bincount((grey * 255).round().astype(np.int64).ravel(), minlength=256) / grey.size
-    present = shares[shares > 0]
+    frequencies = np.bincount((grey * 255).round().astype(np.int64).ravel(), minlength=256) / grey.size
+    present = frequencies[frequencies > 0]
     return max(0.0, float(-(present * np.log2(present)).sum()))
 
 

@@ -1,4 +1,4 @@
-"""How often, and how sure that is: shares of images with exact bounds."""
+"""How often, and how sure that is: fractions of images with exact bounds."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Proportion:
 
     count: int
     n: int
-    share: float
+    fraction: float
     low: float
     high: float
     upper: float
@@ -25,7 +25,7 @@ class Proportion:
 
 @cache
 def proportion(count: int, n: int, *, confidence: float = CONFIDENCE) -> Proportion:
-    """The share with its exact interval and its exact upper bound (Clopper and Pearson, 1934)."""
+    """The fraction with its exact interval and its exact upper bound (Clopper and Pearson, 1934)."""
     low, high = exact_interval(count, n, confidence=confidence)
     return Proportion(count, n, count / n, low, high, upper_bound(count, n, confidence=confidence), confidence)
 
@@ -55,10 +55,10 @@ def binomial_p(count: int, n: int, chance: float) -> float:
 def newcombe(
     first: float, first_n: int, second: float, second_n: int, *, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """An interval for the difference first - second of two shares, from the score interval of each (Newcombe, 1998, method 10).
+    """An interval for the difference first - second of two fractions, from the score interval of each (Newcombe, 1998).
 
-    The shares count as independent; measured on the same images they agree more than that and the interval is too wide
-    rather than too narrow.
+    It is his method 10. The fractions count as independent. Measured on the same images they agree more than that; the
+    interval is then too wide rather than too narrow.
     """
     first_low, first_high = _wilson(first, first_n, confidence)
     second_low, second_high = _wilson(second, second_n, confidence)
@@ -75,11 +75,11 @@ def z_factor(confidence: float = CONFIDENCE) -> float:
     return float(stats.norm.ppf((1 + confidence) / 2))
 
 
-def _wilson(share: float, n: int, confidence: float) -> tuple[float, float]:
-    """The score interval of one share."""
+def _wilson(fraction: float, n: int, confidence: float) -> tuple[float, float]:
+    """The score interval of one fraction."""
     z = z_factor(confidence)
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    middle = (fraction + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(fraction * (1 - fraction) / n + z * z / (4 * n * n)) / (1 + z * z / n)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 

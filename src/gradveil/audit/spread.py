@@ -16,7 +16,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 class Spread:
     """`low`..`high` is the t-interval of the mean at 95%; it, `sd` and `se` are None where one value says nothing of the spread.
 
-    `quantiles` by their share as text ("0.5" is the median), linearly interpolated.
+    `quantiles` by their fraction as text ("0.5" is the median), linearly interpolated.
     """
 
     n: int
@@ -55,7 +55,7 @@ def spread_of(values: Sequence[float]) -> Spread:
         raise GradveilError(f"a spread takes at least one value and finite ones only, got {array.size} values")
     n, mean = array.size, float(array.mean())
     places = np.interp(np.asarray(QUANTILES) * (n - 1), np.arange(n), np.sort(array)).tolist()
-    quantiles = {f"{share:g}": value for share, value in zip(QUANTILES, places, strict=True)}
+    quantiles = {f"{fraction:g}": value for fraction, value in zip(QUANTILES, places, strict=True)}
     interval = mean_interval(values)
     if interval is None:
         return Spread(1, mean, None, None, None, None, quantiles)

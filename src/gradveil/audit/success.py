@@ -31,7 +31,7 @@ class Success:
 def success(runs: Mapping[int, Sequence[tuple[float, float]]], eps: float) -> Success:
     """The success at one threshold, from (PSNR, PSNR of the null) of every run on every image; no run at all is no success.
 
-    The images have to be drawn at random from those one wants to speak of.
+    The images have to be sampled at random from those the claim is about.
     """
     found = {index: [null for psnr, null in tried if psnr >= eps] for index, tried in runs.items()}
     indices = tuple(sorted(index for index, nulls in found.items() if nulls))
@@ -59,7 +59,7 @@ def statement(found: Success, loss: AccuracyLoss | None, *, defense: str, model:
 def _words(reached: Proportion, eps: float, by_null: int) -> str:
     if reached.count == reached.n:
         everybody = "the only image" if reached.n == 1 else f"all {reached.n} images"
-        said = f"{everybody} reached {eps:g} dB; no share below 100% can be claimed"
+        said = f"{everybody} reached {eps:g} dB; no fraction below 100% can be claimed"
     else:
         how_many = "no image" if reached.count == 0 else f"{reached.count} image{'s' if reached.count > 1 else ''}"
         bound = f"fewer than {percent_round_up(reached.upper)} do"

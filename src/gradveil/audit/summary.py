@@ -11,9 +11,9 @@ _WORST_FIRST: tuple[Level, ...] = (LEAKS, CANNOT_TELL, PROTECTS)
 
 @dataclass(frozen=True)
 class OverallVerdict:
-    """The worst verdict on a defense of a model over the stages that can say something; `stage` is where it comes from.
+    """The worst verdict on a defense of a model over all stages that test it; `stage` is where it comes from.
 
-    `stages` went into it, `silent` did not: there the attack fails even without a defense.
+    `stages` went into it. `silent` did not: there the attack fails even without a defense.
     """
 
     dataset: str
@@ -36,16 +36,16 @@ def overall_verdicts(verdicts: Sequence[Verdict]) -> list[OverallVerdict]:
 
 
 def _worst(group: Sequence[Verdict]) -> OverallVerdict:
-    telling = [one for one in group if one.level != FAILED]
+    tested = [one for one in group if one.level != FAILED]
     silent = tuple(one.stage for one in group if one.level == FAILED)
-    if not telling:
+    if not tested:
         first = group[0]
         text = f"{_all_of(silent)}: the attacks fail even without a defense, so nothing can be said of this one. {first.text}"
         return OverallVerdict(
             first.dataset, first.model, first.defense, FAILED, TONES[FAILED], first.stage, text, (), silent
         )
-    worst = min(telling, key=lambda one: (_WORST_FIRST.index(one.level), -one.gain.mean))
-    stages = tuple(one.stage for one in telling)
+    worst = min(tested, key=lambda one: (_WORST_FIRST.index(one.level), -one.gain.mean))
+    stages = tuple(one.stage for one in tested)
     where = _all_of(stages) if len(stages) == 1 else f"Worst of {len(stages)} stages ({worst.stage})"
     unsaid = f" Where the attacks fail even without a defense it was not tested: {', '.join(silent)}." if silent else ""
     return OverallVerdict(

@@ -113,7 +113,7 @@ def _figures(attack: str, attacker: str, found: Findings | AttackFindings) -> di
     gain = found.spreads.gain
     figures: dict[str, Cell] = {"attack": attack, "attacker": attacker, "n": gain.n, "diverged": found.diverged}
     figures |= {"gain_mean": gain.mean, "gain_sd": gain.sd, "gain_low": gain.low, "gain_high": gain.high}
-    figures |= {f"gain_q{share}": value for share, value in gain.quantiles.items()}
+    figures |= {f"gain_q{fraction}": value for fraction, value in gain.quantiles.items()}
     for name in ("psnr_transformed", "psnr_original", "ssim_transformed", "ssim_original"):
         spread = getattr(found.spreads, name)
         figures |= {f"{name}_mean": spread.mean, f"{name}_sd": spread.sd}

@@ -27,7 +27,7 @@ DEFINITIONS = {
     "(eps, delta, gamma)": (
         "Gao et al. (2021): a defense is (eps, delta, gamma)-private where Pr[PSNR < eps] is at least 1 - delta and "
         "accuracy falls by less than gamma. Here delta is the one-sided exact upper bound (Clopper-Pearson, 95%) of "
-        "the share of images that some attack rebuilt at eps or better, gamma the upper end of the 95% interval of "
+        "the fraction of images that some attack rebuilt at eps or better, gamma the upper end of the 95% interval of "
         "the accuracy loss."
     ),
     "Identification": (
@@ -36,7 +36,7 @@ DEFINITIONS = {
         "the choice (Bonferroni)."
     ),
     "Intervals": (
-        "95%. Of means: Student's t over images. Of shares: Clopper-Pearson. Of accuracy losses: Student's t over "
+        "95%. Of means: Student's t over images. Of fractions: Clopper-Pearson. Of accuracy losses: Student's t over "
         "training seeds, or Newcombe over test images where there is one training. Of rank correlations: Bonett and "
         "Wright; p-values after Holm."
     ),
