@@ -14,8 +14,8 @@ from bench.measure import row_of_ratios
 from gradveil.progress import Progress, bar
 from gradveil.scores import Estimate, Scorer
 from gradveil.scores.reference import algorithm_1
-from gradveil.search import SearchPlan, SearchResult, search
-from gradveil.search.accuracy_filter import AccuracyFilter
+from gradveil.searching import SearchPlan, SearchResult, search
+from gradveil.searching.accuracy_filter import AccuracyFilter
 from gradveil.transforms import Policy
 
 KEEP = 10

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from gradveil.audit import (
+from gradveil.auditing import (
     Accuracy,
     Findings,
     Identification,
@@ -24,11 +24,11 @@ from gradveil.audit import (
     verdicts_on,
     vulnerability_of,
 )
-from gradveil.audit.correlations import agreement, correlations, holm, spearman_interval
-from gradveil.audit.identification import identification
-from gradveil.audit.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
-from gradveil.audit.success import success
-from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
+from gradveil.auditing.correlations import agreement, correlations, holm, spearman_interval
+from gradveil.auditing.identification import identification
+from gradveil.auditing.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
+from gradveil.auditing.success import success
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import to_png
 from gradveil.leakage.records import Record

@@ -12,8 +12,8 @@ from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, Workers
 from gradveil.cli.report import FormatOption
 
 if TYPE_CHECKING:
-    from gradveil.audit.plan import AuditSettings
-    from gradveil.audit.study import Study
+    from gradveil.auditing.plan import AuditSettings
+    from gradveil.auditing.study import Study
 
 
 def audit(
@@ -61,10 +61,10 @@ def audit(
     from dataclasses import asdict
 
     from gradveil import datasets
-    from gradveil.audit.matrix import run_audit
-    from gradveil.audit.notes import RunNotes
-    from gradveil.audit.perception import lpips_metric
-    from gradveil.audit.plan import TRAINED, AuditSettings, split_defenses
+    from gradveil.auditing.matrix import run_audit
+    from gradveil.auditing.notes import RunNotes
+    from gradveil.auditing.perception import lpips_metric
+    from gradveil.auditing.plan import TRAINED, AuditSettings, split_defenses
     from gradveil.cli.report import parse_formats, write_formats
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug

@@ -5,17 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradveil.attacks import fast
-from gradveil.audit.matrix import run_audit
-from gradveil.audit.notes import RunNotes
-from gradveil.audit.plan import AuditPlan
-from gradveil.audit.study import Study
+from gradveil.auditing.matrix import run_audit
+from gradveil.auditing.notes import RunNotes
+from gradveil.auditing.plan import AuditPlan
+from gradveil.auditing.study import Study
 from gradveil.datasets import load
 from gradveil.defenses import Augment
 from gradveil.models import untrained_model
 from gradveil.progress import Progress, silent
 from gradveil.report import group_records, write_grid, write_page
 from gradveil.scores import Scorer
-from gradveil.search import SearchPlan, search
+from gradveil.searching import SearchPlan, search
 from gradveil.training import SEMI_FRACTION, Recipe, train
 from gradveil.training.networks import load_model
 from gradveil.training.stage import Stage

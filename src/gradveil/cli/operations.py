@@ -42,7 +42,7 @@ def operations(
     from gradveil.io.files import write_json
     from gradveil.plots import plot_operations
     from gradveil.progress import bar
-    from gradveil.search.ranking import rank, single_operations
+    from gradveil.searching.ranking import rank, single_operations
     from gradveil.transforms import Policy
 
     scorer, network = make_scorer(

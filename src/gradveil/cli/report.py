@@ -8,7 +8,7 @@ import typer
 from gradveil.cli.output import JsonOption, emit, say
 
 if TYPE_CHECKING:
-    from gradveil.audit.study import Study
+    from gradveil.auditing.study import Study
 
 FORMATS = ("html", "md", "csv", "png")
 FormatOption = Annotated[
@@ -35,7 +35,7 @@ def report(
         gradveil report runs/audit --format html,md,csv,png
         gradveil report --compare runs/before runs/after
     """
-    from gradveil.audit.study import read_study
+    from gradveil.auditing.study import read_study
     from gradveil.errors import GradveilError
     from gradveil.report import write_comparison
 

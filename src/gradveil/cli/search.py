@@ -17,7 +17,7 @@ from gradveil.cli.score import (
 )
 
 if TYPE_CHECKING:
-    from gradveil.search import Candidate
+    from gradveil.searching import Candidate
 
 
 def search(
@@ -65,8 +65,8 @@ def search(
     from gradveil.io.files import write_json
     from gradveil.plots.search import save_plots
     from gradveil.progress import bar
-    from gradveil.search import SearchPlan
-    from gradveil.search import search as run
+    from gradveil.searching import SearchPlan
+    from gradveil.searching import search as run
     from gradveil.transforms import Provenance
 
     plan = SearchPlan(budget, keep, sampler, redundancy, confidence, fresh=fresh, gradients=gradients)

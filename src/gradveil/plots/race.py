@@ -29,7 +29,7 @@ from gradveil.plots.layout import (
     text_width,
     write_header,
 )
-from gradveil.search.race import RaceRound
+from gradveil.searching.race import RaceRound
 
 Line = list[tuple[float, float]]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradveil.audit.accuracy import accuracy_interval
-from gradveil.audit.study import Study
+from gradveil.auditing.accuracy import accuracy_interval
+from gradveil.auditing.study import Study
 from gradveil.leakage.scenario import defense_title
 from gradveil.naming import slug
 from gradveil.plots.layout import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH

@@ -11,10 +11,10 @@ import jinja2
 import torch
 from markupsafe import Markup
 
-from gradveil.audit.folder import StoredRecord
-from gradveil.audit.plan import AuditSettings
-from gradveil.audit.spread import Spread
-from gradveil.audit.study import Study
+from gradveil.auditing.folder import StoredRecord
+from gradveil.auditing.plan import AuditSettings
+from gradveil.auditing.spread import Spread
+from gradveil.auditing.study import Study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import UNDEFENDED, defense_title
 from gradveil.report.figures import leakage_plot, tradeoff_plot

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from gradveil.audit.findings import AttackFindings, Findings
-from gradveil.audit.study import Judgment, Study
+from gradveil.auditing.findings import AttackFindings, Findings
+from gradveil.auditing.study import Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import defense_title
 from gradveil.report.page import format_mean, format_number

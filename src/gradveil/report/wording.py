@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gradveil.audit.summary import OverallVerdict
-from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict
+from gradveil.auditing.summary import OverallVerdict
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
 from gradveil.leakage.records import Record

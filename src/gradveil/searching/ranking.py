@@ -10,9 +10,9 @@ from optuna.trial import TrialState
 from gradveil.parallel import LOCAL, check_backend, run_jobs
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, Scorer, Scores
-from gradveil.search.accuracy_filter import AccuracyFilter
-from gradveil.search.ledger import Ledger, fingerprint
-from gradveil.search.scoring import Goal, reach_goal
+from gradveil.searching.accuracy_filter import AccuracyFilter
+from gradveil.searching.ledger import Ledger, fingerprint
+from gradveil.searching.scoring import Goal, reach_goal
 from gradveil.transforms import LIBRARY, Policy
 
 

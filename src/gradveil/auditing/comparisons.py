@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradveil.audit.findings import Findings, worst_gains
-from gradveil.audit.spread import Spread, spread_of
+from gradveil.auditing.findings import Findings, worst_gains
+from gradveil.auditing.spread import Spread, spread_of
 from gradveil.defenses import Random
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from gradveil.audit.accuracy import Accuracy
-from gradveil.audit.claim import CLAIM, Claim
-from gradveil.audit.notes import NOTES, RunNotes
-from gradveil.audit.plan import AuditSettings
-from gradveil.audit.properties import StageProperties
-from gradveil.audit.tables import ACCURACIES, PROPERTIES
+from gradveil.auditing.accuracy import Accuracy
+from gradveil.auditing.claim import CLAIM, Claim
+from gradveil.auditing.notes import NOTES, RunNotes
+from gradveil.auditing.plan import AuditSettings
+from gradveil.auditing.properties import StageProperties
+from gradveil.auditing.tables import ACCURACIES, PROPERTIES
 from gradveil.errors import GradveilError
 from gradveil.io.files import read_text
 from gradveil.leakage.records import Record

@@ -5,22 +5,22 @@
 `statement` and `vulnerability_of`. Those are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
 """
 
-from gradveil.audit.accuracy import Accuracy, AccuracyLoss, accuracy_loss, accuracy_losses
-from gradveil.audit.comparisons import Comparison
-from gradveil.audit.correlations import Agreement, Correlation
-from gradveil.audit.findings import AttackFindings, Findings, ImageFigures, Spreads, findings_of
-from gradveil.audit.folder import RunFolder, read_run
-from gradveil.audit.identification import Identification
-from gradveil.audit.notes import RunNotes
-from gradveil.audit.plan import AuditPlan, AuditSettings
-from gradveil.audit.properties import Properties, image_properties
-from gradveil.audit.proportions import Proportion
-from gradveil.audit.spread import Spread, spread_of
-from gradveil.audit.study import DefenseSummary, Judgment, Study, read_study
-from gradveil.audit.success import Success, statement
-from gradveil.audit.summary import OverallVerdict, overall_verdicts
-from gradveil.audit.verdicts import Level, Tone, Verdict, verdicts_on
-from gradveil.audit.vulnerability import Vulnerability, VulnerableImage, vulnerability_of
+from gradveil.auditing.accuracy import Accuracy, AccuracyLoss, accuracy_loss, accuracy_losses
+from gradveil.auditing.comparisons import Comparison
+from gradveil.auditing.correlations import Agreement, Correlation
+from gradveil.auditing.findings import AttackFindings, Findings, ImageFigures, Spreads, findings_of
+from gradveil.auditing.folder import RunFolder, read_run
+from gradveil.auditing.identification import Identification
+from gradveil.auditing.notes import RunNotes
+from gradveil.auditing.plan import AuditPlan, AuditSettings
+from gradveil.auditing.properties import Properties, image_properties
+from gradveil.auditing.proportions import Proportion
+from gradveil.auditing.spread import Spread, spread_of
+from gradveil.auditing.study import DefenseSummary, Judgment, Study, read_study
+from gradveil.auditing.success import Success, statement
+from gradveil.auditing.summary import OverallVerdict, overall_verdicts
+from gradveil.auditing.verdicts import Level, Tone, Verdict, verdicts_on
+from gradveil.auditing.vulnerability import Vulnerability, VulnerableImage, vulnerability_of
 
 __all__ = [
     "Accuracy",

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from gradveil.audit.identification import Identification, identification, worst_identification
-from gradveil.audit.spread import Spread, spread_of
-from gradveil.audit.success import Success, success
+from gradveil.auditing.identification import Identification, identification, worst_identification
+from gradveil.auditing.spread import Spread, spread_of
+from gradveil.auditing.success import Success, success
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.training.stage import Stage

@@ -1,10 +1,10 @@
 """Search for policies that score well on privacy without scoring badly on accuracy (Gao et al., 2021), and say how sure it is."""
 
-from gradveil.search.plan import SearchPlan
-from gradveil.search.race import RaceRound
-from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
-from gradveil.search.running import search
-from gradveil.search.sampling import SAMPLERS
+from gradveil.searching.plan import SearchPlan
+from gradveil.searching.race import RaceRound
+from gradveil.searching.result import Candidate, SearchResult, disjoint_hybrid
+from gradveil.searching.running import search
+from gradveil.searching.sampling import SAMPLERS
 
 __all__ = [
     "SAMPLERS",

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gradveil.audit.comparisons import is_control
-from gradveil.audit.findings import worst_gains
-from gradveil.audit.folder import RunFolder
-from gradveil.audit.spread import Spread, spread_of
-from gradveil.audit.study import Judgment, Study
-from gradveil.audit.verdicts import Tone
+from gradveil.auditing.comparisons import is_control
+from gradveil.auditing.findings import worst_gains
+from gradveil.auditing.folder import RunFolder
+from gradveil.auditing.spread import Spread, spread_of
+from gradveil.auditing.study import Judgment, Study
+from gradveil.auditing.verdicts import Tone
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.training.stage import Stage
 

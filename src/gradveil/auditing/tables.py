@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from gradveil.audit.accuracy import Accuracy
-from gradveil.audit.claim import REMEDY
-from gradveil.audit.perception import PerceptualDistance
-from gradveil.audit.properties import StageProperties
+from gradveil.auditing.accuracy import Accuracy
+from gradveil.auditing.claim import REMEDY
+from gradveil.auditing.perception import PerceptualDistance
+from gradveil.auditing.properties import StageProperties
 from gradveil.errors import GradveilError
 from gradveil.io.files import parse_file, write_json
 from gradveil.io.typed_json import from_fields

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from gradveil.audit.proportions import z_factor
+from gradveil.auditing.proportions import z_factor
 from gradveil.randomness import derive_seed
 from gradveil.statistics import CONFIDENCE
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 
-from gradveil.audit.accuracy import Accuracy
-from gradveil.audit.claim import claim
-from gradveil.audit.notes import RunNotes
-from gradveil.audit.perception import Metric, perceptual_distances
-from gradveil.audit.plan import AuditPlan, AuditSettings
-from gradveil.audit.properties import StageProperties, stage_properties
-from gradveil.audit.study import Study, read_study
-from gradveil.audit.tables import ACCURACIES, PERCEPTION, PROPERTIES
+from gradveil.auditing.accuracy import Accuracy
+from gradveil.auditing.claim import claim
+from gradveil.auditing.notes import RunNotes
+from gradveil.auditing.perception import Metric, perceptual_distances
+from gradveil.auditing.plan import AuditPlan, AuditSettings
+from gradveil.auditing.properties import StageProperties, stage_properties
+from gradveil.auditing.study import Study, read_study
+from gradveil.auditing.tables import ACCURACIES, PERCEPTION, PROPERTIES
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
 from gradveil.leakage.measuring import measure

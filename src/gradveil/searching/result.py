@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradveil.scores import Estimate
-from gradveil.search.race import RaceRound
+from gradveil.searching.race import RaceRound
 from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 
 

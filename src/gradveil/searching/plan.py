@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
-from gradveil.search.sampling import SAMPLERS, MakeSampler
+from gradveil.searching.sampling import SAMPLERS, MakeSampler
 
 GRADIENTS_PER_POLICY = 100
 

@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass
 
 from gradveil.scores import Scorer
-from gradveil.search.ledger import LedgerEntry
+from gradveil.searching.ledger import LedgerEntry
 from gradveil.transforms import Policy
 
 # How many standard errors from the limit a verdict after a few batches must be.

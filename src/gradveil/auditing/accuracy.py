@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from gradveil.audit.proportions import exact_interval, newcombe
-from gradveil.audit.spread import spread_of
+from gradveil.auditing.proportions import exact_interval, newcombe
+from gradveil.auditing.spread import spread_of
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.statistics import CONFIDENCE

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from gradveil.audit.folder import RunFolder
-from gradveil.audit.plan import AuditSettings
+from gradveil.auditing.folder import RunFolder
+from gradveil.auditing.plan import AuditSettings
 from gradveil.leakage.scenario import ScenarioKey, defense_title
 
 MOST_LINES = 30

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, TONES, Level, Tone, Verdict
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, TONES, Level, Tone, Verdict
 
 # The worst decides.
 _WORST_FIRST: tuple[Level, ...] = (LEAKS, CANNOT_TELL, PROTECTS)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gradveil.audit.accuracy import AccuracyLoss
-from gradveil.audit.proportions import Proportion, percent_round_up, proportion, round_up
+from gradveil.auditing.accuracy import AccuracyLoss
+from gradveil.auditing.proportions import Proportion, percent_round_up, proportion, round_up
 from gradveil.training.stage import Stage
 
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gradveil.audit.comparisons import Comparison, compare_with_controls, compare_with_undefended
-from gradveil.audit.findings import Findings
-from gradveil.audit.proportions import Proportion, percent_round_up, proportion
-from gradveil.audit.spread import Spread
+from gradveil.auditing.comparisons import Comparison, compare_with_controls, compare_with_undefended
+from gradveil.auditing.findings import Findings
+from gradveil.auditing.proportions import Proportion, percent_round_up, proportion
+from gradveil.auditing.spread import Spread
 from gradveil.leakage.scenario import UNDEFENDED
 
 FAILED: Literal["attack failed even without defense"] = "attack failed even without defense"

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from gradveil.audit.proportions import Proportion, binomial_p, proportion
+from gradveil.auditing.proportions import Proportion, binomial_p, proportion
 from gradveil.io.pictures import Pixels, readable_pixels
 from gradveil.leakage.records import ESTIMATE, Record
 

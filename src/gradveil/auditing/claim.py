@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gradveil.audit.plan import AuditSettings
+from gradveil.auditing.plan import AuditSettings
 from gradveil.errors import GradveilError
 from gradveil.io.files import parse_file, write_text
 from gradveil.io.typed_json import from_json

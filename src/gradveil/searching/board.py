@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gradveil.scores import Estimate, Scorer
-from gradveil.search.accuracy_filter import AccuracyFilter
-from gradveil.search.ledger import Ledger, LedgerEntry
-from gradveil.search.result import PolicyOutcome
-from gradveil.search.scoring import Goal
+from gradveil.searching.accuracy_filter import AccuracyFilter
+from gradveil.searching.ledger import Ledger, LedgerEntry
+from gradveil.searching.result import PolicyOutcome
+from gradveil.searching.scoring import Goal
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 

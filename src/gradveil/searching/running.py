@@ -15,13 +15,13 @@ from gradveil.errors import GradveilError
 from gradveil.parallel import LOCAL, RunJobs, check_backend, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, NotFinite, Scorer
-from gradveil.search.accuracy_filter import AccuracyFilter
-from gradveil.search.board import Board
-from gradveil.search.ledger import Ledger, fingerprint
-from gradveil.search.plan import GRADIENTS_PER_POLICY, SearchPlan
-from gradveil.search.race import RaceRound, differ, pareto_front, survivors, tied_with
-from gradveil.search.result import Candidate, SearchResult, disjoint_hybrid
-from gradveil.search.scoring import Goal, reach_goal
+from gradveil.searching.accuracy_filter import AccuracyFilter
+from gradveil.searching.board import Board
+from gradveil.searching.ledger import Ledger, fingerprint
+from gradveil.searching.plan import GRADIENTS_PER_POLICY, SearchPlan
+from gradveil.searching.race import RaceRound, differ, pareto_front, survivors, tied_with
+from gradveil.searching.result import Candidate, SearchResult, disjoint_hybrid
+from gradveil.searching.scoring import Goal, reach_goal
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from gradveil.scores import NotFinite, Scorer
-from gradveil.search.accuracy_filter import AccuracyFilter, measure_batch
-from gradveil.search.ledger import LedgerEntry
+from gradveil.searching.accuracy_filter import AccuracyFilter, measure_batch
+from gradveil.searching.ledger import LedgerEntry
 from gradveil.transforms import Policy
 
 Job = tuple[Policy, LedgerEntry]

@@ -24,7 +24,7 @@ from gradveil.io.tensors import content_hash
 from gradveil.io.typed_json import from_fields
 from gradveil.naming import describe
 from gradveil.scores import Scorer
-from gradveil.search.sampling import RECORDED, parameters
+from gradveil.searching.sampling import RECORDED, parameters
 from gradveil.transforms import Policy
 
 STUDY = "gradveil-search"

@@ -4,17 +4,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from gradveil.audit.accuracy import AccuracyLoss, accuracy_losses
-from gradveil.audit.comparisons import is_control
-from gradveil.audit.coverage import missing_parts
-from gradveil.audit.findings import Findings, findings_of
-from gradveil.audit.folder import RunFolder, read_run
-from gradveil.audit.properties import image_properties
-from gradveil.audit.spread import Spread
-from gradveil.audit.success import statement
-from gradveil.audit.summary import OverallVerdict, overall_verdicts
-from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict, verdicts_on
-from gradveil.audit.vulnerability import Vulnerability, vulnerability_of
+from gradveil.auditing.accuracy import AccuracyLoss, accuracy_losses
+from gradveil.auditing.comparisons import is_control
+from gradveil.auditing.coverage import missing_parts
+from gradveil.auditing.findings import Findings, findings_of
+from gradveil.auditing.folder import RunFolder, read_run
+from gradveil.auditing.properties import image_properties
+from gradveil.auditing.spread import Spread
+from gradveil.auditing.success import statement
+from gradveil.auditing.summary import OverallVerdict, overall_verdicts
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict, verdicts_on
+from gradveil.auditing.vulnerability import Vulnerability, vulnerability_of
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.training.stage import Stage
 
