@@ -37,7 +37,7 @@ ROUND_FRACTION = 1 / 3
 
 def search(
     scorer: Scorer,
-    storage: Path | str | None,
+    storage: Path | str | None = None,
     plan: SearchPlan | None = None,
     *,
     workers: int = 1,
