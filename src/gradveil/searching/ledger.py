@@ -55,14 +55,9 @@ class LedgerEntry:
 
     def __add__(self, more: "LedgerEntry") -> "LedgerEntry":
         """This entry and what was computed after it."""
-        return LedgerEntry(
-            accuracy=self.accuracy + more.accuracy,
-            rows=self.rows + more.rows,
-            quick=self.quick + more.quick,
-            full=self.full + more.full,
-            fresh=self.fresh + more.fresh,
-            failed=self.failed or more.failed,
-        )
+        lists = ("accuracy", "rows", "quick", "full", "fresh")
+        joined = {name: getattr(self, name) + getattr(more, name) for name in lists}
+        return LedgerEntry(**joined, failed=self.failed or more.failed)
 
 
 @contextmanager
