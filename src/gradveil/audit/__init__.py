@@ -5,50 +5,30 @@
 `statement` and `vulnerability_of`. Those are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
 """
 
-from gradveil.audit.accuracy import Accuracy, AccuracyLoss, accuracy_loss, accuracy_losses
-from gradveil.audit.comparisons import Comparison
-from gradveil.audit.correlations import Agreement, Correlation
-from gradveil.audit.findings import AttackFindings, Findings, ImageFigures, Spreads, findings_of
+from gradveil.audit.accuracy import Accuracy, accuracy_loss, accuracy_losses
+from gradveil.audit.findings import Findings, findings_of
 from gradveil.audit.folder import RunFolder, read_run
 from gradveil.audit.identification import Identification
 from gradveil.audit.notes import RunNotes
 from gradveil.audit.plan import AuditPlan
-from gradveil.audit.properties import Properties, image_properties
-from gradveil.audit.proportions import Proportion
-from gradveil.audit.spread import Spread, spread_of
-from gradveil.audit.study import DefenseSummary, Judgment, Study, read_study
-from gradveil.audit.success import Success, statement
-from gradveil.audit.summary import OverallVerdict, overall_verdicts
-from gradveil.audit.verdicts import Level, Tone, Verdict, verdicts_on
-from gradveil.audit.vulnerability import Vulnerability, VulnerableImage, vulnerability_of
+from gradveil.audit.properties import image_properties
+from gradveil.audit.spread import spread_of
+from gradveil.audit.study import Study, read_study
+from gradveil.audit.success import statement
+from gradveil.audit.summary import overall_verdicts
+from gradveil.audit.verdicts import Level, Verdict, verdicts_on
+from gradveil.audit.vulnerability import vulnerability_of
 
 __all__ = [
     "Accuracy",
-    "AccuracyLoss",
-    "Agreement",
-    "AttackFindings",
     "AuditPlan",
-    "Comparison",
-    "Correlation",
-    "DefenseSummary",
     "Findings",
     "Identification",
-    "ImageFigures",
-    "Judgment",
     "Level",
-    "OverallVerdict",
-    "Properties",
-    "Proportion",
     "RunFolder",
     "RunNotes",
-    "Spread",
-    "Spreads",
     "Study",
-    "Success",
-    "Tone",
     "Verdict",
-    "Vulnerability",
-    "VulnerableImage",
     "accuracy_loss",
     "accuracy_losses",
     "findings_of",

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from gradveil.audit.identification import Identification, identification, worst_identification
 from gradveil.audit.spread import Spread, spread_of
@@ -203,11 +203,4 @@ def _highest(attacks: Sequence[AttackFindings]) -> dict[int, list[tuple[float, f
 
 
 def _spreads(images: Sequence[ImageFigures]) -> Spreads:
-    return Spreads(
-        gain=spread_of([one.gain for one in images]),
-        psnr=spread_of([one.psnr for one in images]),
-        psnr_transformed=spread_of([one.psnr_transformed for one in images]),
-        psnr_original=spread_of([one.psnr_original for one in images]),
-        ssim_transformed=spread_of([one.ssim_transformed for one in images]),
-        ssim_original=spread_of([one.ssim_original for one in images]),
-    )
+    return Spreads(**{one.name: spread_of([getattr(image, one.name) for image in images]) for one in fields(Spreads)})

@@ -1,4 +1,4 @@
-"""Run an audit: every cell of its matrix, and the trainings that accuracy needs; what was done before is not done again."""
+"""Run an audit: every cell of its matrix, and the trainings that accuracy needs. What was done before is not done again."""
 
 import hashlib
 import json
