@@ -5,51 +5,31 @@
 `statement` and `vulnerability_of`. Those are pure functions, and what they return becomes JSON through `dataclasses.asdict`.
 """
 
-from gradveil.auditing.accuracy import Accuracy, AccuracyLoss, accuracy_loss, accuracy_losses
-from gradveil.auditing.comparisons import Comparison
-from gradveil.auditing.correlations import Agreement, Correlation
-from gradveil.auditing.findings import AttackFindings, Findings, ImageFigures, Spreads, findings_of
+from gradveil.auditing.accuracy import Accuracy, accuracy_loss, accuracy_losses
+from gradveil.auditing.findings import Findings, findings_of
 from gradveil.auditing.folder import RunFolder, read_run
 from gradveil.auditing.identification import Identification
 from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.plan import AuditPlan, AuditSettings
-from gradveil.auditing.properties import Properties, image_properties
-from gradveil.auditing.proportions import Proportion
-from gradveil.auditing.spread import Spread, spread_of
-from gradveil.auditing.study import DefenseSummary, Judgment, Study, read_study
-from gradveil.auditing.success import Success, statement
-from gradveil.auditing.summary import OverallVerdict, overall_verdicts
-from gradveil.auditing.verdicts import Level, Tone, Verdict, verdicts_on
-from gradveil.auditing.vulnerability import Vulnerability, VulnerableImage, vulnerability_of
+from gradveil.auditing.properties import image_properties
+from gradveil.auditing.spread import spread_of
+from gradveil.auditing.study import Study, read_study
+from gradveil.auditing.success import statement
+from gradveil.auditing.summary import overall_verdicts
+from gradveil.auditing.verdicts import Level, Verdict, verdicts_on
+from gradveil.auditing.vulnerability import vulnerability_of
 
 __all__ = [
     "Accuracy",
-    "AccuracyLoss",
-    "Agreement",
-    "AttackFindings",
     "AuditPlan",
     "AuditSettings",
-    "Comparison",
-    "Correlation",
-    "DefenseSummary",
     "Findings",
     "Identification",
-    "ImageFigures",
-    "Judgment",
     "Level",
-    "OverallVerdict",
-    "Properties",
-    "Proportion",
     "RunFolder",
     "RunNotes",
-    "Spread",
-    "Spreads",
     "Study",
-    "Success",
-    "Tone",
     "Verdict",
-    "Vulnerability",
-    "VulnerableImage",
     "accuracy_loss",
     "accuracy_losses",
     "findings_of",

@@ -9,10 +9,9 @@ import numpy as np
 from scipy import stats
 
 from gradveil.auditing.proportions import exact_interval, newcombe
-from gradveil.auditing.spread import spread_of
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.statistics import CONFIDENCE
+from gradveil.statistics import CONFIDENCE, mean_interval
 
 # `seeds`: paired by training seed; `other seeds`: several on either side without pairs; `test set`: one training each.
 Source = Literal["seeds", "other seeds", "test set"]
@@ -42,9 +41,9 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class AccuracyLoss:
-    """Accuracy without minus accuracy with the defense, `low`..`high` at 95%; `source` says what the interval knows of.
+    """Accuracy without the defense minus accuracy with it, all in [0, 1]; `low`..`high` is its 95% interval.
 
-    `gamma` is the smallest that can be claimed: the upper end, and 0 where the defense clearly costs nothing.
+    `source` says what the interval is over. `gamma` is the smallest loss that can be claimed: the upper end, at least 0.
     """
 
     defense: str
@@ -63,24 +62,20 @@ class AccuracyLoss:
 def accuracy_loss(accuracies: Sequence[Accuracy], defense: str) -> AccuracyLoss | None:
     """The loss of one defense; None where it, or no defense, was not trained.
 
-    With two seeds or more in common: the t-interval of the paired differences. With two or more on either side but no pairs:
-    Welch's. Else the interval that the finite test set gives for a pair of trainings (Newcombe).
+    With two seeds or more in common, the interval is Student's, of the paired differences. With two or more on either side
+    but no pairs, it is Welch's. Else it is that of the finite test set for one pair of trainings (Newcombe).
     """
     bare, defended = _by_seed(accuracies, UNDEFENDED), _by_seed(accuracies, defense)
     if not bare or not defended:
         return None
     common = sorted(bare.keys() & defended.keys())
-    if len(common) > 1:
+    paired = mean_interval([bare[seed].accuracy - defended[seed].accuracy for seed in common])
+    if paired is not None:
         bare, defended = {seed: bare[seed] for seed in common}, {seed: defended[seed] for seed in common}
-        differences = spread_of([bare[seed].accuracy - defended[seed].accuracy for seed in common])
-        assert differences.low is not None
-        assert differences.high is not None
-        return _loss(defense, bare, defended, differences.low, differences.high, "seeds")
+        return _loss(defense, bare, defended, *paired, "seeds")
     if len(bare) > 1 and len(defended) > 1:
         return _loss(defense, bare, defended, *_welch(_values(bare), _values(defended)), "other seeds")
-    seed = common[0] if common else None
-    first = bare[min(bare) if seed is None else seed]
-    second = defended[min(defended) if seed is None else seed]
+    first, second = bare[min(common or bare)], defended[min(common or defended)]
     low, high = newcombe(first.accuracy, first.test_images, second.accuracy, second.test_images)
     return _loss(defense, {first.seed: first}, {second.seed: second}, low, high, "test set")
 
@@ -93,11 +88,10 @@ def accuracy_losses(accuracies: Sequence[Accuracy]) -> list[AccuracyLoss]:
 
 def accuracy_interval(accuracies: Sequence[Accuracy]) -> tuple[float, float, float]:
     """Mean and 95% interval: over seeds where there are several, else what the finite test set gives (Clopper-Pearson)."""
-    if len(accuracies) > 1:
-        over = spread_of([one.accuracy for one in accuracies])
-        assert over.low is not None
-        assert over.high is not None
-        return over.mean, max(0.0, over.low), min(1.0, over.high)
+    values = [one.accuracy for one in accuracies]
+    over_seeds = mean_interval(values)
+    if over_seeds is not None:
+        return float(np.mean(values)), max(0.0, over_seeds[0]), min(1.0, over_seeds[1])
     (one,) = accuracies
     return one.accuracy, *exact_interval(round(one.accuracy * one.test_images), one.test_images)
 

@@ -1,4 +1,4 @@
-"""What the audits in a folder asked for: `audit.json`, which is looked at before anything is added."""
+"""The plans of the audits in a folder: `audit.json`, which is checked before anything is added."""
 
 import hashlib
 import json

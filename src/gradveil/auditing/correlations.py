@@ -1,4 +1,4 @@
-"""Rank correlations that say how sure they are and how many were looked at."""
+"""Rank correlations with their intervals, corrected for how many were tried."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Correlation:
-    """Spearman's rank correlation of a property with a gain, its 95% interval, and `p_holm`, which pays for all tried."""
+    """Spearman's rank correlation of a property with a gain, and its 95% interval; `p_holm` is corrected for all tried."""
 
     gain: str
     property: str
@@ -36,8 +36,8 @@ class Correlation:
 class Agreement:
     """How alike defenses rank the images: Kendall's W and the mean rank correlation of two defenses, 1 where they all agree.
 
-    `low`..`high` holds the mean rank correlation, by resampling images; `p` is the chance of as much agreement among defenses
-    that have nothing to do with each other (Friedman).
+    `low`..`high` is the 95% interval of the mean rank correlation, by resampling images. `p` is the chance of as much agreement
+    among defenses that have nothing to do with each other (Friedman).
     """
 
     defenses: int
@@ -79,7 +79,7 @@ def correlations(
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """p-values of several tests, each so large that all of them together err with the chance said (Holm, 1979)."""
+    """The p-values of several tests, corrected for their number (Holm, 1979)."""
     adjusted, so_far = [0.0] * len(values), 0.0
     for rank, at in enumerate(sorted(range(len(values)), key=values.__getitem__)):
         so_far = max(so_far, min(1.0, (len(values) - rank) * values[at]))

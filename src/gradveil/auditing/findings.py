@@ -1,7 +1,7 @@
 """What the attacks got, per model, stage and defense. Every attack by itself, and the worst case over all of them."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from gradveil.auditing.identification import Identification, identification, worst_identification
 from gradveil.auditing.spread import Spread, spread_of
@@ -196,11 +196,4 @@ def _highest(attacks: Sequence[AttackFindings]) -> dict[int, list[tuple[float, f
 
 
 def _spreads(images: Sequence[ImageFigures]) -> Spreads:
-    return Spreads(
-        gain=spread_of([one.gain for one in images]),
-        psnr=spread_of([one.psnr for one in images]),
-        psnr_transformed=spread_of([one.psnr_transformed for one in images]),
-        psnr_original=spread_of([one.psnr_original for one in images]),
-        ssim_transformed=spread_of([one.ssim_transformed for one in images]),
-        ssim_original=spread_of([one.ssim_original for one in images]),
-    )
+    return Spreads(**{one.name: spread_of([getattr(image, one.name) for image in images]) for one in fields(Spreads)})

@@ -94,7 +94,7 @@ def identification(
 
 
 def worst_identification(found: Sequence[Identification]) -> Identification | None:
-    """The worst of several attacks; its p-value pays for the choice (Bonferroni)."""
+    """That of the worst of several attacks; its p-value is corrected for the choice (Bonferroni)."""
     if not found:
         return None
     worst = min(found, key=lambda one: (one.p, -one.identified.fraction))

@@ -1,7 +1,7 @@
 """What a run says of itself besides its records."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,10 @@ class RunNotes:
     title: str
     commands: tuple[str, ...]
     remarks: tuple[str, ...] = ()
-    search: dict[str, Any] | None = field(default=None)
+    search: dict[str, Any] | None = None
 
     def save(self, folder: Path) -> None:
-        write_json(
-            folder / NOTES,
-            {
-                "title": self.title,
-                "commands": self.commands,
-                "remarks": self.remarks,
-                "search": self.search,
-            },
-        )
+        write_json(folder / NOTES, asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "RunNotes":

@@ -1,6 +1,6 @@
-"""LPIPS: how alike two pictures look to a network that was trained to look (Zhang et al., CVPR 2018); lower is more alike.
+"""LPIPS: the perceptual distance of two pictures, by a trained network (Zhang et al., CVPR 2018). Lower is more alike.
 
-Its network comes from torchvision, whose weights are downloaded once; gradveil installs neither. Everything else works without.
+The network comes from torchvision, whose weights are downloaded once. gradveil installs neither, and needs them for nothing else.
 """
 
 import warnings
@@ -35,7 +35,7 @@ class PerceptualDistance:
 
 
 def lpips_metric() -> Metric:
-    """The published metric on AlexNet; where it cannot be had, one line says why."""
+    """The published metric on AlexNet; refused with the reason where it is not available."""
     try:
         from torchmetrics.functional.image import learned_perceptual_image_patch_similarity as lpips
 

@@ -1,4 +1,4 @@
-"""Simple properties of images that might make them easy to rebuild."""
+"""Simple properties of images that may make them easy to reconstruct."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

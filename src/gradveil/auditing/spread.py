@@ -1,4 +1,4 @@
-"""A figure over images: mean, spread, and how sure the mean is."""
+"""A figure over images: mean, spread, and the confidence interval of the mean."""
 
 import math
 from collections.abc import Sequence
@@ -47,8 +47,8 @@ class Spread:
 def spread_of(values: Sequence[float]) -> Spread:
     """The spread of at least one finite number.
 
-    mean ± t(0.975, n - 1) sd / sqrt(n): exact for normal values. Where few values have a long tail to the right the upper end is
-    too low too often (exponential values: 10% instead of 2.5% of the time at n = 8, 6% at n = 32): nothing rests on it alone.
+    The interval is exact for normal values. Where few values have a long tail to the right, its upper end is too low too
+    often: for exponential values 10% of the time at n = 8 and 6% at n = 32, instead of 2.5%. No verdict rests on it alone.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0 or not np.isfinite(array).all():

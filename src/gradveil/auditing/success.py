@@ -12,7 +12,7 @@ from gradveil.training.stage import Stage
 class Success:
     """How many images some attack rebuilt at PSNR >= eps; `delta` is the smallest that can be claimed at 95% confidence.
 
-    `reached` estimates Pr[PSNR >= eps], `indices` are those images, and of `by_null` of them a guess of one colour is as close.
+    `reached` estimates Pr[PSNR >= eps]. `indices` are those images. For `by_null` of them a guess of one colour is as close.
     """
 
     eps: float

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, TONES, Level, Tone, Verdict
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Tone, Verdict
 
 # The worst decides.
 _WORST_FIRST: tuple[Level, ...] = (LEAKS, CANNOT_TELL, PROTECTS)
@@ -37,27 +37,19 @@ def overall_verdicts(verdicts: Sequence[Verdict]) -> list[OverallVerdict]:
 
 def _worst(group: Sequence[Verdict]) -> OverallVerdict:
     tested = [one for one in group if one.level != FAILED]
-    silent = tuple(one.stage for one in group if one.level == FAILED)
-    if not tested:
-        first = group[0]
-        text = f"{_all_of(silent)}: the attacks fail even without a defense, so nothing can be said of this one. {first.text}"
-        return OverallVerdict(
-            first.dataset, first.model, first.defense, FAILED, TONES[FAILED], first.stage, text, (), silent
+    stages, silent = tuple(one.stage for one in tested), tuple(one.stage for one in group if one.level == FAILED)
+    if tested:
+        worst = min(tested, key=lambda one: (_WORST_FIRST.index(one.level), -one.gain.mean))
+        where = _all_of(stages) if len(stages) == 1 else f"Worst of {len(stages)} stages ({worst.stage})"
+        unsaid = (
+            f" Where the attacks fail even without a defense it was not tested: {', '.join(silent)}." if silent else ""
         )
-    worst = min(tested, key=lambda one: (_WORST_FIRST.index(one.level), -one.gain.mean))
-    stages = tuple(one.stage for one in tested)
-    where = _all_of(stages) if len(stages) == 1 else f"Worst of {len(stages)} stages ({worst.stage})"
-    unsaid = f" Where the attacks fail even without a defense it was not tested: {', '.join(silent)}." if silent else ""
+        text = f"{where}: {worst.text}{unsaid}"
+    else:
+        worst = group[0]
+        text = f"{_all_of(silent)}: the attacks fail even without a defense, so nothing can be said of this one. {worst.text}"
     return OverallVerdict(
-        worst.dataset,
-        worst.model,
-        worst.defense,
-        worst.level,
-        worst.tone,
-        worst.stage,
-        f"{where}: {worst.text}{unsaid}",
-        stages,
-        silent,
+        worst.dataset, worst.model, worst.defense, worst.level, worst.tone, worst.stage, text, stages, silent
     )
 
 

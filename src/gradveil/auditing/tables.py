@@ -1,4 +1,4 @@
-"""The tables beside an audit's records; audits of one folder add to them."""
+"""The tables beside an audit's records. Audits of one folder add to them."""
 
 import json
 from collections.abc import Callable, Hashable, Sequence

@@ -1,4 +1,4 @@
-"""The plots of a run: as SVG inside a page, and as files to print."""
+"""The plots of a study: as SVG inside a page, and as files to print."""
 
 import re
 import tempfile

@@ -17,9 +17,9 @@ LABEL = 34
 
 
 def write_grid(group: RecordGroup, path: Path) -> Path:
-    """Put the private images, what is rebuilt without a defense, and for each policy what is shared and what the attacker has.
+    """A sheet of the private images, their undefended reconstructions, and for each policy what is shared and rebuilt.
 
-    That is what was rebuilt, or what an attacker who knows the policy made of it by undoing it.
+    For an attacker who knows the policy the last is what it made of the reconstruction by undoing the policy.
     """
     columns = [(defense, side) for defense in group.columns for side in ("shared", "rebuilt")]
     width = GAP + len(columns) * (TILE + GAP)

@@ -47,7 +47,7 @@ class TracePlot:
             for name, curve in self.curves.items()
         ]
         said = ", ".join(f"{name} {curve[-1]:.2f}" for name, curve in self.curves.items())
-        return _svg(lines, "trace", f"similarity of the gradients in the end: {said}")
+        return _svg(lines, "trace", f"similarity of the gradients at the end: {said}")
 
     @property
     def layers_svg(self) -> Markup:
@@ -65,7 +65,7 @@ class TracePlot:
             )
             for at, (name, value) in enumerate(values)
         ]
-        return _svg(bars, "layers", f"similarity in the end of {len(values)} parameters, first to last")
+        return _svg(bars, "layers", f"similarity at the end of {len(values)} parameters, first to last")
 
 
 def trace_plots(records: Sequence[Record]) -> list[TracePlot]:

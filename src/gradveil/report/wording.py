@@ -13,8 +13,8 @@ from gradveil.transforms import Policy
 DEFINITIONS = {
     "Gain, the leakage figure": (
         "PSNR of what the attacker rebuilt minus the PSNR of the null, in dB. Above 0 the gradient gave something "
-        "away; PSNR alone also grows with how plain an image is. For an attacker who does not know the defense it is "
-        "to what was shared (the transformed image), for one who does to the original."
+        "away. PSNR alone says less: it is also high for plain images. For an attacker who does not know the defense the "
+        "gain is to what was shared (the transformed image), for one who does it is to the original."
     ),
     "Null": (
         "The best guess of one constant colour per channel: what somebody gets who learns nothing but the mean of "
@@ -22,7 +22,7 @@ DEFINITIONS = {
     ),
     "Worst case": (
         "For every image the attack and attacker with the largest gain. Averages over attacks would hide the one that "
-        "works. Runs that diverged count as a gain of 0; they are counted, not dropped."
+        "works. A run that diverged counts as a gain of 0."
     ),
     "(eps, delta, gamma)": (
         "Gao et al. (2021): a defense is (eps, delta, gamma)-private where Pr[PSNR < eps] is at least 1 - delta and "
