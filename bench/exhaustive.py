@@ -36,7 +36,7 @@ QUICK = shorten(PAPER, 1, end=False)
 POINTS = Definition(False, (*FULL.points[:-1], *QUICK.points), ())
 
 
-def semi_trained() -> Path:
+def semi_trained_weights() -> Path:
     """Weights of the model the search looks at."""
     part = load(DATASET + SEMI_FRACTION, seed=SEED)
     return train(part, MODEL, FOLDER / "semi", recipe=SEMI, seed=SEED, progress=bar).weights
@@ -61,14 +61,14 @@ def score_whole(scorer: Scorer, policy: Policy) -> None:
     """Write GradSim at all points for all images of one policy, and its S_acc, unless they are there."""
     for folder, most, definition in ((FOLDER, IMAGES, POINTS), (FOLDER / "all-points", CHECKED_IMAGES, PAPER)):
         part = folder / f"{policy}.npy"
-        if not part.exists() and (folder == FOLDER or policy in checked()):
+        if not part.exists() and (folder == FOLDER or policy in checked_policies()):
             _save(part, scorer.curves(policy, definition, most=most).numpy())
     part = FOLDER / "accuracy" / f"{policy}.npy"
     if not part.exists():
         _save(part, np.array(scorer.accuracy(policy).values))
 
 
-def checked() -> list[Policy]:
+def checked_policies() -> list[Policy]:
     """The policies whose S_pri is also computed at all published points."""
     return random_policies(SEED, CHECKED_POLICIES, channels=1)
 
@@ -80,13 +80,13 @@ def _save(path: Path, numbers: NDArray[np.float64]) -> None:
 
 def run(workers: int) -> None:
     """Compute what is missing, and write the record."""
-    scorer = make_scorer(semi_trained())
+    scorer = make_scorer(semi_trained_weights())
     policies = random_policies(SEED, POLICIES, channels=1)
     with bar("exhaustive scores", len(policies), "policies") as advance:
         for _ in run_jobs(partial(score_whole, scorer), policies, workers=workers):
             advance(1)
 
-    def stacked(folder: Path, chosen: list[Policy]) -> NDArray[np.float64]:
+    def stack(folder: Path, chosen: list[Policy]) -> NDArray[np.float64]:
         return np.stack([np.load(folder / f"{policy}.npy", allow_pickle=False) for policy in chosen])
 
     with writing(RECORD) as temporary, temporary.open("wb") as file:
@@ -95,13 +95,13 @@ def run(workers: int) -> None:
             policies=np.array([str(policy) for policy in policies]),
             images=scorer.order.numpy(),
             points=np.array(POINTS.points),
-            cosines=_packed(stacked(FOLDER, policies)),
-            accuracy=stacked(FOLDER / "accuracy", policies),
-            all_points=_packed(stacked(FOLDER / "all-points", checked())),
+            cosines=_pack(stack(FOLDER, policies)),
+            accuracy=stack(FOLDER / "accuracy", policies),
+            all_points=_pack(stack(FOLDER / "all-points", checked_policies())),
         )
 
 
-def _packed(cosines: NDArray[np.float64]) -> NDArray[np.int16]:
+def _pack(cosines: NDArray[np.float64]) -> NDArray[np.int16]:
     # To 1/16384: a hundredth of the standard errors that matter.
     return np.round(cosines * 2**14).astype(np.int16)
 

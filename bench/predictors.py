@@ -80,11 +80,11 @@ class Settings:
             )
 
     @property
-    def attacked(self) -> list[int]:
+    def attacked_images(self) -> list[int]:
         """The images the attack gets, spread over those kept for it."""
         return [number * KEPT_FOR_ATTACKS // self.images for number in range(self.images)]
 
-    def drawn(self) -> list[Policy]:
+    def distinct_policies(self) -> list[Policy]:
         """The policies: no two give the same images, and none the same as one that scores were tuned on."""
         seen = {self._looks(policy) for policy in TUNED_ON}
         fresh = []
@@ -96,7 +96,7 @@ class Settings:
 
     def _looks(self, policy: Policy) -> bytes:
         """What the policy makes of the images that are attacked."""
-        indices = torch.tensor(self.attacked)
+        indices = torch.tensor(self.attacked_images)
         return policy(dataset().test.images[indices], seed=self.seed, indices=indices).numpy().tobytes()
 
     def network(self) -> nn.Module:
@@ -144,13 +144,16 @@ def run(
 
 def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, list[float]]:
     """Policy -> the attack's gain over the null, image by image."""
-    jobs = list(product(settings.drawn(), settings.attacked))
+    jobs = list(product(settings.distinct_policies(), settings.attacked_images))
     found: dict[tuple[str, int], float] = {}
     with progress("attacks", len(jobs), "images") as advance:
         for policy, record in run_jobs(partial(_attack, settings, folder), jobs, workers=workers):
             found[policy, record.index] = record.gain
             advance(1)
-    return {str(policy): [found[str(policy), index] for index in settings.attacked] for policy in settings.drawn()}
+    return {
+        str(policy): [found[str(policy), index] for index in settings.attacked_images]
+        for policy in settings.distinct_policies()
+    }
 
 
 def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[str, Record]:
@@ -163,7 +166,7 @@ def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[
 
 def predictions(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> list[Scored]:
     """Every score of every policy."""
-    jobs = list(product(settings.drawn(), RIVALS))
+    jobs = list(product(settings.distinct_policies(), RIVALS))
     found = []
     with progress("scores", len(jobs), "policies") as advance:
         for scored in run_jobs(partial(_predict, settings, folder), jobs, workers=workers):
@@ -241,7 +244,7 @@ def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Sc
     return {
         "n": len(names),
         "settings": asdict(settings)
-        | {"dataset": DATASET, "stage": "untrained", "attack": ATTACK, "attacked": settings.attacked}
+        | {"dataset": DATASET, "stage": "untrained", "attack": ATTACK, "attacked": settings.attacked_images}
         | {"resamples": RESAMPLES, "torch": torch.__version__},
         "gain_reliability": reliability(np.array([gains[name] for name in names])),
         "scores": figures,

@@ -42,11 +42,11 @@ def _rows(model: str, turns: int) -> list[dict[str, object]]:
     chosen = scorer.held_out.take(scorer.order)
     images = to_unit(POLICY(chosen.images, seed=0, indices=scorer.order))
 
-    def published() -> reference.Estimate:
+    def published_score() -> reference.Estimate:
         return reference.privacy(scorer.trained, images, chosen.labels, scorer.order.tolist(), definition="paper")
 
-    ours, theirs = scorer.privacy(POLICY), published()
-    compared = side_by_side(lambda: scorer.privacy(POLICY), published, turns=turns)
+    ours, theirs = scorer.privacy(POLICY), published_score()
+    compared = side_by_side(lambda: scorer.privacy(POLICY), published_score, turns=turns)
     more = spread_ratio()
     settings = (
         f"28x28 images, one thread, S_pri of {POLICY} on {ours.n} images by both, against the printed definition at "

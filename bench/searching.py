@@ -14,8 +14,8 @@ from bench.measure import row_of_ratios
 from gradveil.progress import Progress, bar
 from gradveil.scores import Estimate, Scorer
 from gradveil.scores.reference import algorithm_1
-from gradveil.search import SearchPlan, SearchResult, search
-from gradveil.search.accuracy_filter import AccuracyFilter
+from gradveil.searching import SearchPlan, SearchResult, search
+from gradveil.searching.accuracy_filter import AccuracyFilter
 from gradveil.transforms import Policy
 
 KEEP = 10
@@ -67,8 +67,8 @@ def run(progress: Progress = bar) -> list[dict[str, object]]:
     with progress("searches on the record", MORE_SEEDS, "steps") as advance:
         for seed in range(MORE_SEEDS):
             found.append(search(replace(recorded, shuffled=seed), None, plan))
-            ours.append(_true(known, [one.policy for one in found[-1].best]))
-            theirs.append(_true(known, published_selection(recorded, known, plan, seed)))
+            ours.append(_true_privacy(known, [one.policy for one in found[-1].best]))
+            theirs.append(_true_privacy(known, published_selection(recorded, known, plan, seed)))
             advance(1)
     gradients = np.array([one.evaluations for one in found])
     allowed = known.accuracy.mean(1) >= AccuracyFilter.of(recorded, plan.redundancy).threshold
@@ -105,7 +105,7 @@ def run(progress: Progress = bar) -> list[dict[str, object]]:
     ]
 
 
-def _true(known: Truth, policies: list[Policy]) -> float:
+def _true_privacy(known: Truth, policies: list[Policy]) -> float:
     rows = [known.policies.index(policy) for policy in policies]
     return float(known.full.mean(1)[rows].mean())
 

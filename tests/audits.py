@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gradveil.audit.claim import CLAIM, Claim
-from gradveil.audit.notes import RunNotes
-from gradveil.audit.plan import AuditSettings
+from gradveil.auditing.claim import CLAIM, Claim
+from gradveil.auditing.notes import RunNotes
+from gradveil.auditing.plan import AuditSettings
 from gradveil.io.files import write_json
 from gradveil.io.pictures import to_png
 from gradveil.leakage import metrics

@@ -64,7 +64,7 @@ class Data(L.LightningDataModule):
         return DataLoader(self.dataset, batch_size=COUNT)
 
 
-def fitted(
+def fit(
     data: L.LightningDataModule,
     *callbacks: L.Callback,
     module: Small | None = None,
@@ -96,7 +96,7 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     )
 
 
-def refused(data: Data, attempt: Callable[[Data], object], words: str) -> None:
+def check_refused(data: Data, attempt: Callable[[Data], object], words: str) -> None:
     """The attempt is answered with one line that has these words."""
     with pytest.raises(GradveilError, match=words) as error:
         attempt(data)

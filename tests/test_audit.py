@@ -9,13 +9,21 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from gradveil.audit import AuditSettings, Study, accuracy_losses, findings_of, overall_verdicts, read_run, verdicts_on
-from gradveil.audit import matrix as matrix_module
-from gradveil.audit.claim import Claim, claim, read_claim
-from gradveil.audit.matrix import run_audit, spread_indices
-from gradveil.audit.perception import lpips_metric, perceptual_distances
-from gradveil.audit.plan import split_defenses
-from gradveil.audit.tables import PERCEPTION
+from gradveil.auditing import (
+    AuditSettings,
+    Study,
+    accuracy_losses,
+    findings_of,
+    overall_verdicts,
+    read_run,
+    verdicts_on,
+)
+from gradveil.auditing import matrix as matrix_module
+from gradveil.auditing.claim import Claim, claim, read_claim
+from gradveil.auditing.matrix import run_audit, spread_indices
+from gradveil.auditing.perception import lpips_metric, perceptual_distances
+from gradveil.auditing.plan import split_defenses
+from gradveil.auditing.tables import PERCEPTION
 from gradveil.cli import app
 from gradveil.cli.audit import command_of
 from gradveil.defenses import Defense, NoDefense, Prune

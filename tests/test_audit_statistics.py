@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from gradveil.audit import (
+from gradveil.auditing import (
     Accuracy,
     Findings,
     Identification,
@@ -24,11 +24,11 @@ from gradveil.audit import (
     verdicts_on,
     vulnerability_of,
 )
-from gradveil.audit.correlations import agreement, correlations, holm, spearman_interval
-from gradveil.audit.identification import identification
-from gradveil.audit.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
-from gradveil.audit.success import success
-from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
+from gradveil.auditing.correlations import agreement, correlations, holm, spearman_interval
+from gradveil.auditing.identification import identification
+from gradveil.auditing.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
+from gradveil.auditing.success import success
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import to_png
 from gradveil.leakage.records import Record
@@ -262,7 +262,7 @@ def test_success_counts_images_any_attack_reached() -> None:
     assert found.delta == upper_bound(3, 5)
     none = success({index: [(10.0, 9.0)] for index in range(32)}, 20.0)
     assert none.text == "no image of 32 reached 20 dB; at 95% confidence fewer than 9.0% do"
-    assert "no share below 100%" in success({0: [(30.0, 9.0)]}, 20.0).text
+    assert "no fraction below 100%" in success({0: [(30.0, 9.0)]}, 20.0).text
 
 
 def test_the_statement_of_the_paper_in_one_sentence() -> None:
@@ -451,7 +451,13 @@ RULES: list[tuple[str, list[float], list[float], Level, str]] = [
     ("could be above the null", around(4), around(-0.2), CANNOT_TELL, "could still be above"),
     ("one image stands out", around(4), [*around(-3, n=15), 3.5], CANNOT_TELL, "image 15 alone leaks 3.5 dB"),
     ("one image reaches eps", around(4), [*around(-6, n=15), 8.5], LEAKS, "1 image of 16 reached 20 dB"),
-    ("too few images", around(4, n=6), around(-4, n=6), CANNOT_TELL, "image: 6 images are too few, 8 would do."),
+    (
+        "too few images",
+        around(4, n=6),
+        around(-4, n=6),
+        CANNOT_TELL,
+        "image: 6 images are too few, at least 8 are needed.",
+    ),
     ("a single image", [4.0], [-4.0], CANNOT_TELL, "a single image"),
     ("a single image reaches eps", [14.0], [14.0], LEAKS, "reached 20 dB"),
 ]

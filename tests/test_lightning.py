@@ -23,7 +23,7 @@ from gradveil.models.stochastic import collecting_penalties, drawing, normal_sou
 from gradveil.randomness import derive_seed, generator
 from gradveil.transforms import Policy, PolicyDataset
 from gradveil.types import Dataset
-from lightning_script import COUNT, QUIET, SIZE, Data, Small, fitted, refused, same
+from lightning_script import COUNT, QUIET, SIZE, Data, Small, check_refused, fit, same
 
 pytestmark = QUIET
 POLICY = "3-1-7+43-18-18"
@@ -64,14 +64,14 @@ def by_hand(
 
 @pytest.mark.parametrize("defense", ["none", "prune:0.9", "gaussian:1e-2", "clip:0.1 | laplacian:1e-3"])
 def test_the_callback_is_the_loop_by_hand(data: Data, defense: str) -> None:
-    module, _ = fitted(data, DefenseCallback(defense, seed=3))
+    module, _ = fit(data, DefenseCallback(defense, seed=3))
     assert same(module, by_hand(data, parse_defense(defense), seed=3))
-    plain, _ = fitted(data)
+    plain, _ = fit(data)
     assert same(module, plain) == (defense == "none")
 
 
 def test_accumulated_gradients_are_defended_once_per_step(data: Data) -> None:
-    module, _ = fitted(data, DefenseCallback("prune:0.9 | gaussian:1e-3"), accumulate_grad_batches=2)
+    module, _ = fit(data, DefenseCallback("prune:0.9 | gaussian:1e-3"), accumulate_grad_batches=2)
     assert same(module, by_hand(data, parse_defense("prune:0.9 | gaussian:1e-3"), accumulate=2))
 
 
@@ -97,15 +97,15 @@ class Turns(Small):
 
 
 def test_only_what_is_stepped_is_defended(data: Data) -> None:
-    _, trainer = fitted(data, DefenseCallback("prune:0.5"), module=Turns(), epochs=1)
+    _, trainer = fit(data, DefenseCallback("prune:0.5"), module=Turns(), epochs=1)
     assert trainer.global_step == 8
     with pytest.raises(GradveilError, match="automatic optimization"):
-        fitted(data, DefenseCallback("precode"), module=Turns())
+        fit(data, DefenseCallback("precode"), module=Turns())
 
 
 def test_precode_comes_with_its_cost(data: Data) -> None:
     defense = "precode:k=4,beta=0.1 | prune:0.5"
-    module, trainer = fitted(data, DefenseCallback(defense, seed=2))
+    module, trainer = fit(data, DefenseCallback(defense, seed=2))
     assert list(bottlenecks(module)) == ["head.precode"]
     network = Small()
     network.head = parse_defense(defense).network(nn.ModuleDict({"head": network.head}), seed=2).head  # type: ignore[assignment]
@@ -116,13 +116,13 @@ def test_precode_comes_with_its_cost(data: Data) -> None:
     assert torch.equal(module.outputs, outputs)
     assert list(bottlenecks(module)) == ["head.precode"]
     with pytest.raises(GradveilError, match="already"):
-        fitted(data, DefenseCallback("precode:k=8"), module=module)
+        fit(data, DefenseCallback("precode:k=8"), module=module)
 
 
 @pytest.mark.parametrize("defense", [f"{POLICY} | precode:k=4 | gaussian:1e-3", f"{POLICY} | dp-sgd:noise=0.5"])
 def test_a_resumed_training_is_the_same_training(data: Data, tmp_path: Path, defense: str) -> None:
     def run(epochs: int, resume: Path | None = None) -> tuple[Small, L.Trainer]:
-        return fitted(DefendedData(data, defense), DefenseCallback(defense), epochs=epochs, resume=resume)
+        return fit(DefendedData(data, defense), DefenseCallback(defense), epochs=epochs, resume=resume)
 
     whole, _ = run(3)
     run(1)[1].save_checkpoint(tmp_path / "one.ckpt")
@@ -145,7 +145,7 @@ class Hidden(Small):
 
 def test_a_bottleneck_that_never_runs_is_noticed(data: Data) -> None:
     with pytest.raises(GradveilError, match="never run"):
-        fitted(data, DefenseCallback("precode:k=4"), module=Hidden())
+        fit(data, DefenseCallback("precode:k=4"), module=Hidden())
 
 
 class InDict(Small):
@@ -154,8 +154,8 @@ class InDict(Small):
 
 
 def test_the_loss_may_come_in_a_dict(data: Data) -> None:
-    in_dict, _ = fitted(data, DefenseCallback("precode:k=4,beta=0.1"), module=InDict())
-    assert same(in_dict, fitted(data, DefenseCallback("precode:k=4,beta=0.1"))[0])
+    in_dict, _ = fit(data, DefenseCallback("precode:k=4,beta=0.1"), module=InDict())
+    assert same(in_dict, fit(data, DefenseCallback("precode:k=4,beta=0.1"))[0])
 
 
 def transformed(data: Data, epoch: int, *, seed: int = 0) -> Tensor:
@@ -167,7 +167,7 @@ def transformed(data: Data, epoch: int, *, seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("settings", [{}, {"num_workers": 1, "persistent_workers": True}, {"num_workers": 1}])
 def test_defended_data_gives_the_policys_pixels_anew_every_epoch(data: Data, settings: dict[str, Any]) -> None:
     data.settings = settings
-    module, _ = fitted(DefendedData(data, POLICY, seed=5), epochs=3)
+    module, _ = fit(DefendedData(data, POLICY, seed=5), epochs=3)
     epochs = torch.cat(module.seen).split(COUNT)
     for epoch, images in enumerate(epochs):
         assert torch.equal(images, transformed(data, epoch, seed=5))
@@ -231,13 +231,13 @@ def test_custom_batches_several_loaders_and_from_datasets(data: Data) -> None:
     ] * 2
     assert torch.equal(next(iter(found["more"][0]))[0], expected)
     plain = L.LightningDataModule.from_datasets(data.dataset, batch_size=COUNT)
-    module, _ = fitted(DefendedData(plain, POLICY), epochs=1)
+    module, _ = fit(DefendedData(plain, POLICY), epochs=1)
     assert module.seen[0].sort(0).values.equal(expected.sort(0).values)
 
 
 def test_a_loader_that_lightning_makes_again_is_still_defended(data: Data) -> None:
     data.settings = {"shuffle": True}
-    module, _ = fitted(DefendedData(data, POLICY), epochs=1, overfit_batches=2)
+    module, _ = fit(DefendedData(data, POLICY), epochs=1, overfit_batches=2)
     assert torch.equal(torch.cat(module.seen), transformed(data, 0)[: 2 * SIZE])
 
 
@@ -268,17 +268,17 @@ REFUSED: dict[str, tuple[Callable[[Data], object], str]] = {
     "unknown": (lambda data: DefenseCallback("nonsense"), "unknown defense"),
     "no images": (lambda data: DefendedData(data, "prune:0.5"), "leaves the images as they are"),
     "no module": (lambda data: DefendedData(data.dataset, POLICY), "from_datasets"),  # type: ignore[arg-type]
-    "callback alone": (lambda data: fitted(data, DefenseCallback(f"{POLICY} | prune:0.5")), "DefendedData"),
-    "other data": (lambda data: fitted(DefendedData(data, "0"), DefenseCallback(POLICY)), "DefendedData"),
-    "data alone": (lambda data: fitted(DefendedData(data, f"{POLICY} | prune:0.5")), "DefenseCallback"),
-    "iterable": (lambda data: fitted(DefendedData(given(DataLoader(Endless())), POLICY)), "PolicyTransform"),
-    "no loader": (lambda data: fitted(DefendedData(given(7), POLICY)), "got int"),
+    "callback alone": (lambda data: fit(data, DefenseCallback(f"{POLICY} | prune:0.5")), "DefendedData"),
+    "other data": (lambda data: fit(DefendedData(data, "0"), DefenseCallback(POLICY)), "DefendedData"),
+    "data alone": (lambda data: fit(DefendedData(data, f"{POLICY} | prune:0.5")), "DefenseCallback"),
+    "iterable": (lambda data: fit(DefendedData(given(DataLoader(Endless())), POLICY)), "PolicyTransform"),
+    "no loader": (lambda data: fit(DefendedData(given(7), POLICY)), "got int"),
     "whole batches": (
-        lambda data: fitted(DefendedData(given(DataLoader(data.dataset, batch_size=None)), POLICY)),
+        lambda data: fit(DefendedData(given(DataLoader(data.dataset, batch_size=None)), POLICY)),
         "whole batches",
     ),
     "normalised": (
-        lambda data: fitted(DefendedData(Data(data.dataset.tensors[0] / 255 - 0.5, data.dataset.tensors[1]), POLICY)),
+        lambda data: fit(DefendedData(Data(data.dataset.tensors[0] / 255 - 0.5, data.dataset.tensors[1]), POLICY)),
         "before Normalize",
     ),
 }
@@ -286,7 +286,7 @@ REFUSED: dict[str, tuple[Callable[[Data], object], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_done_is_said(data: Data, case: str) -> None:
-    refused(data, *REFUSED[case])
+    check_refused(data, *REFUSED[case])
 
 
 def test_the_example_runs() -> None:

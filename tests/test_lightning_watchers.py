@@ -19,7 +19,7 @@ from gradveil.lightning import DefendedData, DefenseCallback
 from gradveil.randomness import derive_seed
 from gradveil.training.batches import PoissonBatches
 from gradveil.types import Batch, Dataset, Gradients
-from lightning_script import COUNT, QUIET, SIZE, Data, Small, fitted, refused, same
+from lightning_script import COUNT, QUIET, SIZE, Data, Small, check_refused, fit, same
 
 pytestmark = QUIET
 
@@ -68,7 +68,7 @@ def in_order(data: Data, size: int, *, epochs: int) -> list[Batch]:
 def test_dp_sgd_is_the_loop_by_hand(data: Data, defense: str, workers: int) -> None:
     data.settings = {"shuffle": True, "num_workers": workers}
     callback = DefenseCallback(defense, seed=3)
-    module, trainer = fitted(DefendedData(data, defense, seed=5), callback)
+    module, trainer = fit(DefendedData(data, defense, seed=5), callback)
     batches = drawn(data, SIZE, seed=5, epochs=2)
     assert [len(seen) for seen in module.seen] == [len(batch.labels) for batch in batches]
     assert len({len(seen) for seen in module.seen}) > 2
@@ -79,7 +79,7 @@ def test_dp_sgd_is_the_loop_by_hand(data: Data, defense: str, workers: int) -> N
 
 def test_an_empty_batch_is_noise(fashion: Dataset) -> None:
     data = Data(fashion.train.images[:4], fashion.train.labels[:4], batch_size=1)
-    module, _ = fitted(DefendedData(data, "dp-sgd"), DefenseCallback("dp-sgd"), epochs=3)
+    module, _ = fit(DefendedData(data, "dp-sgd"), DefenseCallback("dp-sgd"), epochs=3)
     batches = drawn(data, 1, seed=0, epochs=3)
     assert 0 in [len(batch.labels) for batch in batches]
     assert same(module, by_hand(Small(), batches, DpSgd().with_expected_batch(1)))
@@ -87,7 +87,7 @@ def test_an_empty_batch_is_noise(fashion: Dataset) -> None:
 
 def test_epsilon_is_opacus_own_and_is_logged(data: Data) -> None:
     callback = DefenseCallback("dp-sgd:noise=0.8")
-    _, trainer = fitted(DefendedData(data, "dp-sgd:noise=0.8"), callback, epochs=3)
+    _, trainer = fit(DefendedData(data, "dp-sgd:noise=0.8"), callback, epochs=3)
     accountant = RDPAccountant()
     for _ in range(12):
         accountant.step(noise_multiplier=0.8, sample_rate=SIZE / COUNT)
@@ -121,9 +121,9 @@ class Normed(Small):
 
 def test_batch_norm_is_refused_or_replaced(data: Data) -> None:
     with pytest.raises(GradveilError, match="batch_norm=group"):
-        fitted(DefendedData(data, "dp-sgd"), DefenseCallback("dp-sgd"), module=Normed())
+        fit(DefendedData(data, "dp-sgd"), DefenseCallback("dp-sgd"), module=Normed())
     defense = "dp-sgd:batch_norm=group"
-    module, _ = fitted(DefendedData(data, defense), DefenseCallback(defense), module=Normed())
+    module, _ = fit(DefendedData(data, defense), DefenseCallback(defense), module=Normed())
     grouped = Normed()
     grouped.body = parse_defense(defense).network(grouped.body, seed=0)  # type: ignore[assignment]
     assert isinstance(module.body[1], nn.GroupNorm)
@@ -151,18 +151,18 @@ class InOne(Small):
 @pytest.mark.parametrize("kind", [Small, InOne, Normed])
 @pytest.mark.parametrize("rest", ["none", "gaussian:1e-3"])
 def test_soteria_is_the_loop_by_hand(data: Data, kind: type[Small], rest: str) -> None:
-    module, _ = fitted(data, DefenseCallback(f"soteria:0.4 | {rest}", seed=2), module=kind())
+    module, _ = fit(data, DefenseCallback(f"soteria:0.4 | {rest}", seed=2), module=kind())
     batches = in_order(data, SIZE, epochs=2)
     expected = by_hand(kind(), batches, parse_defense(rest), seed=2, mask=Soteria(0.4))
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(module.state_dict()[name], value)
     # Another mask would be seen.
-    other, _ = fitted(data, DefenseCallback("soteria:0.1"), module=kind())
+    other, _ = fit(data, DefenseCallback("soteria:0.1"), module=kind())
     assert not same(module, other)
 
 
 def test_accumulated_batches_have_one_mask(data: Data) -> None:
-    module, _ = fitted(data, DefenseCallback("soteria:0.4"), accumulate_grad_batches=2)
+    module, _ = fit(data, DefenseCallback("soteria:0.4"), accumulate_grad_batches=2)
     batches = in_order(data, 2 * SIZE, epochs=2)
     expected = by_hand(Small(), batches, parse_defense("none"), mask=Soteria(0.4))
     for name, value in expected.state_dict().items():
@@ -183,11 +183,11 @@ class Fails(Small):
 def test_the_module_is_left_as_it_was(data: Data, defense: str) -> None:
     defended = DefendedData(data, defense) if defense == "dp-sgd" else data
     before = hung_on(Small())
-    module, _ = fitted(defended, DefenseCallback(defense))
+    module, _ = fit(defended, DefenseCallback(defense))
     assert hung_on(module) == before
     module = Fails()
     with pytest.raises(RuntimeError, match="own"):
-        fitted(defended, DefenseCallback(defense), module=module)
+        fit(defended, DefenseCallback(defense), module=module)
     assert hung_on(module) == before
     assert not any(one._forward_hooks or one._forward_pre_hooks or one._backward_hooks for one in module.modules())
 
@@ -222,7 +222,7 @@ class ByHand(Small):
 
 
 def private(data: L.LightningDataModule, callbacks: Sequence[L.Callback] = (), **settings: Any) -> object:
-    return fitted(DefendedData(data, "dp-sgd"), DefenseCallback("dp-sgd"), *callbacks, **settings)
+    return fit(DefendedData(data, "dp-sgd"), DefenseCallback("dp-sgd"), *callbacks, **settings)
 
 
 def several(data: Data) -> L.LightningDataModule:
@@ -244,12 +244,12 @@ def several_processes() -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Data], object], str]] = {
-    "no draws": (lambda data: fitted(data, DefenseCallback("dp-sgd")), "DefendedData"),
+    "no draws": (lambda data: fit(data, DefenseCallback("dp-sgd")), "DefendedData"),
     "other draws": (
-        lambda data: fitted(DefendedData(data, "dp-sgd:noise=2"), DefenseCallback("dp-sgd")),
+        lambda data: fit(DefendedData(data, "dp-sgd:noise=2"), DefenseCallback("dp-sgd")),
         "DefendedData",
     ),
-    "draws alone": (lambda data: fitted(DefendedData(data, "dp-sgd")), "DefenseCallback"),
+    "draws alone": (lambda data: fit(DefendedData(data, "dp-sgd")), "DefenseCallback"),
     "both": (lambda data: DefenseCallback("dp-sgd | soteria:0.4"), "voids its proof"),
     "twice": (lambda data: DefenseCallback("dp-sgd | dp-sgd"), "no other defense"),
     "accumulated": (lambda data: private(data, accumulate_grad_batches=2), "accumulate_grad_batches=2"),
@@ -261,11 +261,11 @@ REFUSED: dict[str, tuple[Callable[[Data], object], str]] = {
     "asleep": (lambda data: private(data, module=Asleep()), "training mode"),
     "steps by hand": (lambda data: private(data, module=ByHand()), "automatic optimization"),
     "several processes": (lambda data: several_processes(), "devices=1"),
-    "around": (lambda data: fitted(data, DefenseCallback("soteria:0.4"), module=Around()), "must call the module"),
-    "no layer": (lambda data: fitted(data, DefenseCallback("soteria:ratio=0.4,at=haed")), "head"),
+    "around": (lambda data: fit(data, DefenseCallback("soteria:0.4"), module=Around()), "must call the module"),
+    "no layer": (lambda data: fit(data, DefenseCallback("soteria:ratio=0.4,at=haed")), "head"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_done_is_said(data: Data, case: str) -> None:
-    refused(data, *REFUSED[case])
+    check_refused(data, *REFUSED[case])

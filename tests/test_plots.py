@@ -17,7 +17,7 @@ from gradveil.plots.layout import axis_limits, shorten, spread_apart
 from gradveil.plots.leakage import LeakageRow, plot_leakage
 from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 from gradveil.scores import Estimate
-from gradveil.search import RaceRound
+from gradveil.searching import RaceRound
 
 LONG = "translate_x:9-contrast:6-translate_y:2+43-18-18"
 Draw = Callable[[Path], None]

@@ -184,13 +184,13 @@ def test_a_broken_network_does_not_look_private(fashion: Dataset, small_net: nn.
 
 def test_the_judge_takes_policies_that_nothing_was_tuned_on() -> None:
     settings = predictors.Settings(12)
-    drawn = settings.drawn()
+    drawn = settings.distinct_policies()
     looks = {settings._looks(policy) for policy in drawn}
     assert len(looks) == len(drawn) == 12
     assert not looks & {settings._looks(policy) for policy in predictors.TUNED_ON}
     # More policies go on where fewer ended; another draw gives others of the same network.
-    assert predictors.Settings(5).drawn() == drawn[:5]
-    assert predictors.Settings(12, draw=2).drawn() != drawn
+    assert predictors.Settings(5).distinct_policies() == drawn[:5]
+    assert predictors.Settings(12, draw=2).distinct_policies() != drawn
 
 
 def test_correlations_against_textbook_values() -> None:

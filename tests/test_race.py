@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradveil.search.race import pareto_front, survivors, tied_with
+from gradveil.searching.race import pareto_front, survivors, tied_with
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 

@@ -15,12 +15,12 @@ from PIL import Image
 from torch import nn
 
 from audits import PLAN, made_record, write_audit, write_records
-from gradveil.audit import AuditSettings, RunNotes, read_run, read_study, spread_of
-from gradveil.audit.accuracy import accuracy_interval
-from gradveil.audit.claim import claim
-from gradveil.audit.coverage import missing_parts
-from gradveil.audit.folder import StoredRecord
-from gradveil.audit.pairs import compare_runs
+from gradveil.auditing import AuditSettings, RunNotes, read_run, read_study, spread_of
+from gradveil.auditing.accuracy import accuracy_interval
+from gradveil.auditing.claim import claim
+from gradveil.auditing.coverage import missing_parts
+from gradveil.auditing.folder import StoredRecord
+from gradveil.auditing.pairs import compare_runs
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
 from gradveil.leakage.measuring import measure

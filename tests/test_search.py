@@ -23,10 +23,10 @@ from gradveil.errors import GradveilError
 from gradveil.scores import PrivacyFunction, PrivacyScore, Scorer
 from gradveil.scores.privacy import Smooth
 from gradveil.scores.reference import algorithm_1
-from gradveil.search import SearchPlan, SearchResult, disjoint_hybrid, search
-from gradveil.search.accuracy_filter import AccuracyFilter
-from gradveil.search.ledger import STUDY, Ledger, LedgerEntry, fingerprint
-from gradveil.search.ranking import rank, single_operations
+from gradveil.searching import SearchPlan, SearchResult, disjoint_hybrid, search
+from gradveil.searching.accuracy_filter import AccuracyFilter
+from gradveil.searching.ledger import STUDY, Ledger, LedgerEntry, fingerprint
+from gradveil.searching.ranking import rank, single_operations
 from gradveil.transforms import OPERATIONS, Policy, register
 from gradveil.transforms.sampling import random_policies
 from gradveil.types import Dataset, ImageSet
@@ -294,14 +294,14 @@ def test_a_larger_search_goes_on_from_a_smaller_one(
 ) -> None:
     search(scorer, tmp_path / "s.sqlite3", replace(PLAN, policies=8))
     looked: list[object] = []
-    monkeypatch.setattr("gradveil.search.scoring.measure_batch", _counting(looked))
+    monkeypatch.setattr("gradveil.searching.scoring.measure_batch", _counting(looked))
     assert search(scorer, tmp_path / "s.sqlite3", PLAN) == whole
     first_looks = {policy for policy, batch in looked if batch == 0}
     assert len(first_looks) == 6
 
 
 def _counting(looked: list[object]) -> object:
-    from gradveil.search.accuracy_filter import measure_batch
+    from gradveil.searching.accuracy_filter import measure_batch
 
     def count(scorer: Scorer, policy: Policy, batch: int) -> LedgerEntry:
         looked.append((policy, batch))
@@ -316,7 +316,7 @@ from pathlib import Path
 from gradveil.datasets import channel_statistics, load
 from gradveil.models import build
 from gradveil.scores import Scorer
-from gradveil.search import SearchPlan, search
+from gradveil.searching import SearchPlan, search
 import json
 fashion = load("fashion-mnist-tenth")
 mean, std = channel_statistics(fashion.train.images)
@@ -446,7 +446,7 @@ def test_guided_samplers(scorer: Scorer, tmp_path: Path, sampler: str) -> None:
 
 def test_tpe_learns() -> None:
     """With a score that a single operation decides, later proposals hold it more often than random ones would."""
-    from gradveil.search.sampling import SAMPLERS
+    from gradveil.searching.sampling import SAMPLERS
 
     sampler = SAMPLERS["tpe"](0, 3)
     fractions = []

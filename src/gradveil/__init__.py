@@ -1,6 +1,17 @@
-"""gradveil: image transformations that keep shared gradients from giving training images away, found and honestly tested.
+"""gradveil: find, apply and honestly test what keeps shared gradients from giving training images away.
 
-The names below load on first use, so that `import gradveil` and `gradveil --help` stay quick.
+    import gradveil as gv
+
+    data = gv.load("fashion-mnist-tenth")
+    model = gv.untrained_model("convnet-16", data)
+    gradients = gv.share(model, batch)                                      # what a participant sends
+    gv.invert(model, gradients, labels, attack=gv.attacks.fast(), image_shape=data.test.image_shape)
+    gv.train(data, "convnet-16", folder, defense=gv.defenses.Prune(0.9))
+    gv.search(gv.Scorer(model, model, data.test))                           # policies
+    gv.federate(gv.FederatedPlan(data.name, "convnet-16"), data, folder)
+    gv.audit(gv.AuditPlan("convnet-16", (gv.defenses.Prune(0.9),)), data, folder)
+
+Names and submodules load on first use, so that `import gradveil` and `gradveil --help` stay quick.
 """
 
 import importlib
@@ -10,77 +21,123 @@ from gradveil.errors import GradveilError
 from gradveil.version import __version__
 
 if TYPE_CHECKING:
-    from gradveil.attacks import ATTACKS as ATTACKS
-    from gradveil.attacks import Evidence as Evidence
-    from gradveil.attacks import parse_attack as parse_attack
-    from gradveil.attacks.inverting import invert as invert
-    from gradveil.client import Aggregate as Aggregate
-    from gradveil.client import FedAvg as FedAvg
-    from gradveil.client import share as share
-    from gradveil.datasets import DATASETS as DATASETS
-    from gradveil.datasets import load as load
-    from gradveil.leakage.metrics import gain as gain
-    from gradveil.leakage.metrics import psnr as psnr
-    from gradveil.models import MODELS as MODELS
-    from gradveil.models import build as build
-    from gradveil.transforms import LIBRARY as LIBRARY
-    from gradveil.transforms import Policy as Policy
-    from gradveil.transforms import PolicyDataset as PolicyDataset
-    from gradveil.transforms import PolicyTransform as PolicyTransform
-    from gradveil.transforms import load_policy as load_policy
-    from gradveil.transforms import register as register
-    from gradveil.types import Batch as Batch
+    from gradveil import (
+        attacks,
+        auditing,
+        datasets,
+        defenses,
+        federated,
+        leakage,
+        models,
+        report,
+        scores,
+        searching,
+        training,
+        transforms,
+    )
+    from gradveil.attacks import Evidence
+    from gradveil.attacks.inverting import invert
+    from gradveil.auditing import AuditPlan
+    from gradveil.auditing.matrix import run_audit as audit
+    from gradveil.client import Aggregate, FedAvg, share
+    from gradveil.datasets import load
+    from gradveil.federated.plan import FederatedPlan
+    from gradveil.federated.rounds import federate
+    from gradveil.leakage.measuring import measure
+    from gradveil.leakage.metrics import gain, psnr
+    from gradveil.leakage.scenario import Scenario
+    from gradveil.models import build, untrained_model
+    from gradveil.report import write_page
+    from gradveil.scores import Scorer
+    from gradveil.searching import SearchPlan, search
+    from gradveil.training import Recipe, train
+    from gradveil.training.stage import Stage
+    from gradveil.transforms import Policy, PolicyDataset, PolicyTransform, load_policy, register
+    from gradveil.types import Batch
 
+# Name -> the module it is from; a name without an entry is a submodule.
 _HOMES = {
-    "ATTACKS": "gradveil.attacks",
-    "Aggregate": "gradveil.client",
-    "Batch": "gradveil.types",
-    "DATASETS": "gradveil.datasets",
-    "Evidence": "gradveil.attacks",
-    "FedAvg": "gradveil.client",
-    "LIBRARY": "gradveil.transforms",
-    "MODELS": "gradveil.models",
-    "Policy": "gradveil.transforms",
-    "PolicyDataset": "gradveil.transforms",
-    "PolicyTransform": "gradveil.transforms",
-    "parse_attack": "gradveil.attacks",
-    "build": "gradveil.models",
-    "gain": "gradveil.leakage.metrics",
-    "invert": "gradveil.attacks.inverting",
-    "load": "gradveil.datasets",
-    "load_policy": "gradveil.transforms",
-    "psnr": "gradveil.leakage.metrics",
-    "register": "gradveil.transforms",
-    "share": "gradveil.client",
+    "Aggregate": "client",
+    "AuditPlan": "auditing",
+    "Batch": "types",
+    "Evidence": "attacks",
+    "FedAvg": "client",
+    "FederatedPlan": "federated.plan",
+    "Policy": "transforms",
+    "PolicyDataset": "transforms",
+    "PolicyTransform": "transforms",
+    "Recipe": "training",
+    "Scenario": "leakage.scenario",
+    "Scorer": "scores",
+    "SearchPlan": "searching",
+    "Stage": "training.stage",
+    "audit": "auditing.matrix:run_audit",
+    "build": "models",
+    "federate": "federated.rounds",
+    "gain": "leakage.metrics",
+    "invert": "attacks.inverting",
+    "load": "datasets",
+    "load_policy": "transforms",
+    "measure": "leakage.measuring",
+    "psnr": "leakage.metrics",
+    "register": "transforms",
+    "search": "searching",
+    "share": "client",
+    "train": "training",
+    "untrained_model": "models",
+    "write_page": "report",
 }
 
 __all__ = [
-    "ATTACKS",
-    "DATASETS",
-    "LIBRARY",
-    "MODELS",
     "Aggregate",
+    "AuditPlan",
     "Batch",
     "Evidence",
     "FedAvg",
+    "FederatedPlan",
     "GradveilError",
     "Policy",
     "PolicyDataset",
     "PolicyTransform",
+    "Recipe",
+    "Scenario",
+    "Scorer",
+    "SearchPlan",
+    "Stage",
     "__version__",
+    "attacks",
+    "audit",
+    "auditing",
     "build",
+    "datasets",
+    "defenses",
+    "federate",
+    "federated",
     "gain",
     "invert",
+    "leakage",
     "load",
     "load_policy",
-    "parse_attack",
+    "measure",
+    "models",
     "psnr",
     "register",
+    "report",
+    "scores",
+    "search",
+    "searching",
     "share",
+    "train",
+    "training",
+    "transforms",
+    "untrained_model",
+    "write_page",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'gradveil' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'gradveil' has no attribute {name!r}")
+    module, _, other = _HOMES.get(name, name).partition(":")
+    found = importlib.import_module(f"gradveil.{module}")
+    return found if module == name else getattr(found, other or name)

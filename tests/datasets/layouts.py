@@ -59,14 +59,14 @@ def class_folders(root: Path, images: torch.Tensor, classes: list[str], per_clas
             save(root / name / f"{index:03}{suffix}", images[number * per_class + index])
 
 
-def tarred(folder: Path, path: Path, mode: str = "w") -> Path:
+def make_tar(folder: Path, path: Path, mode: str = "w") -> Path:
     with tarfile.open(path, mode) as archive:
         for item in sorted(folder.iterdir()):
             archive.add(item, item.name)
     return path
 
 
-def zipped(folder: Path, path: Path) -> Path:
+def make_zip(folder: Path, path: Path) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for item in sorted(folder.rglob("*")):
             archive.write(item, item.relative_to(folder))

@@ -3,7 +3,7 @@ import tarfile
 import zipfile
 
 import pytest
-from layouts import class_folders, tarred, zipped
+from layouts import class_folders, make_tar, make_zip
 
 from gradveil.datasets import archives, load
 from gradveil.datasets.archives import open_archive
@@ -18,8 +18,10 @@ def tree(tmp_path, fashion):
 
 def make(kind, tree, tmp_path):
     if kind == "zip":
-        return zipped(tree, tmp_path / "x.zip")
-    return tarred(tree, tmp_path / f"x.{kind}", {"tar": "w", "tgz": "w:gz", "tar.bz2": "w:bz2", "tar.xz": "w:xz"}[kind])
+        return make_zip(tree, tmp_path / "x.zip")
+    return make_tar(
+        tree, tmp_path / f"x.{kind}", {"tar": "w", "tgz": "w:gz", "tar.bz2": "w:bz2", "tar.xz": "w:xz"}[kind]
+    )
 
 
 @pytest.mark.parametrize("kind", ["tar", "tgz", "tar.bz2", "tar.xz", "zip"])
@@ -115,12 +117,12 @@ def test_bombs_are_refused(tmp_path, monkeypatch):
     (tmp_path / "zeros").mkdir()
     (tmp_path / "zeros/x.bin").write_bytes(bytes(8_000_000))
     with pytest.raises(GradveilError, match=r"x\.zip unpacks to 8,000,000 bytes"):
-        open_archive(zipped(tmp_path / "zeros", tmp_path / "x.zip"))
+        open_archive(make_zip(tmp_path / "zeros", tmp_path / "x.zip"))
     with pytest.raises(GradveilError, match=r"x\.tgz unpacks to more than"):
-        open_archive(tarred(tmp_path / "zeros", tmp_path / "x.tgz", "w:gz"))
+        open_archive(make_tar(tmp_path / "zeros", tmp_path / "x.tgz", "w:gz"))
     monkeypatch.setattr(archives, "MAX_MEMBER_BYTES", 1_000_000)
     with pytest.raises(GradveilError, match=r"x\.bin is 8,000,000 bytes"):
-        open_archive(tarred(tmp_path / "zeros", tmp_path / "x.tar"))
+        open_archive(make_tar(tmp_path / "zeros", tmp_path / "x.tar"))
 
 
 def test_too_many_members_are_refused(tree, tmp_path, monkeypatch):

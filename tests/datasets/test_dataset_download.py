@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
-from layouts import balanced, class_folders, colour, tarred, write_idx
+from layouts import balanced, class_folders, colour, make_tar, write_idx
 
 from gradveil.datasets import DATASETS, Archive, bar, listing, load
 from gradveil.errors import GradveilError
@@ -98,7 +98,7 @@ def test_a_download_is_checked_kept_and_found_again(tmp_path, official, small, s
 def test_a_downloaded_tar_is_read_as_it_is(tmp_path, fashion, shrink):
     class_folders(tmp_path / "made/train", colour(fashion.train, 2, 64), ["n01443537", "n01629819"], 1, ".JPEG")
     class_folders(tmp_path / "made/val", colour(fashion.test, 2, 64), ["n01443537", "n01629819"], 1, ".JPEG")
-    files = {"tiny-imagenet-200.tar": tarred(tmp_path / "made", tmp_path / "x.tar").read_bytes()}
+    files = {"tiny-imagenet-200.tar": make_tar(tmp_path / "made", tmp_path / "x.tar").read_bytes()}
     with serving(files) as (url, _):
         shrink("tiny-imagenet", archives=published(files, url))
         assert len(load("tiny-imagenet", data_dir=tmp_path / "place").train) == 2

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from layouts import MEDICAL, TINY_WNIDS, balanced, class_folders, colour, save, tarred, write_idx, zipped
+from layouts import MEDICAL, TINY_WNIDS, balanced, class_folders, colour, make_tar, make_zip, save, write_idx
 from PIL import Image
 
 from gradveil.datasets import load
@@ -87,7 +87,7 @@ def cifar100(tmp_path, fashion, shrink) -> tuple[Path, torch.Tensor]:
 def test_cifar100_has_its_fine_labels(cifar100, kind):
     place, images = cifar100
     if kind.startswith("tar"):
-        tarred(place, place / f"cifar-100-binary.{kind}", "w:gz" if kind == "tar.gz" else "w")
+        make_tar(place, place / f"cifar-100-binary.{kind}", "w:gz" if kind == "tar.gz" else "w")
         shutil.rmtree(place / "cifar-100-binary")
     got = load("cifar100", data_dir=place / "cifar-100-binary" if kind == "inside" else place, download=False)
     assert torch.equal(torch.cat([got.train.images, got.test.images]), images)
@@ -151,7 +151,7 @@ def test_tiny_imagenet_in_its_official_layout(tmp_path, fashion, kind):
     root = tmp_path / "made" / "tiny-imagenet-200"
     tiny_imagenet(root, fashion)
     if kind == "zip":
-        zipped(tmp_path / "made", tmp_path / "tiny-imagenet-200.zip")
+        make_zip(tmp_path / "made", tmp_path / "tiny-imagenet-200.zip")
     place = {"folder": tmp_path / "made", "inside": root, "zip": tmp_path}[kind]
     got = load("tiny-imagenet", data_dir=place, download=False)
     assert got.train.classes == tuple(TINY_WNIDS)
@@ -167,7 +167,7 @@ def test_tiny_imagenet_rearranged_into_class_folders_in_a_tar(tmp_path, fashion)
     images = colour(fashion.train, 9, 64)
     class_folders(tmp_path / "made/train", images[:6], TINY_WNIDS, 2, ".JPEG")
     class_folders(tmp_path / "made/val", images[6:], TINY_WNIDS, 1, ".JPEG")
-    tarred(tmp_path / "made", tmp_path / "tiny-imagenet-tenth.tar")
+    make_tar(tmp_path / "made", tmp_path / "tiny-imagenet-tenth.tar")
     got = load("tiny-imagenet@32[:3]", data_dir=tmp_path, download=False)
     assert got.train.images.shape == got.test.images.shape == (3, 3, 32, 32)
     assert got.train.labels.tolist() == got.test.labels.tolist() == [0, 1, 2]
@@ -192,7 +192,7 @@ def test_medical_mnist_is_grey_and_split_if_need_be(tmp_path, fashion):
     assert plain.test.labels.tolist() == [0, 1, 2, 3, 4, 5]
     class_folders(tmp_path / "made/train", images, MEDICAL, 2, ".jpeg")
     class_folders(tmp_path / "made/val", images[100:], MEDICAL, 1, ".jpeg")
-    tarred(tmp_path / "made", tmp_path / "medical-mnist-tenth.tar")
+    make_tar(tmp_path / "made", tmp_path / "medical-mnist-tenth.tar")
     split = load("medical-mnist", data_dir=tmp_path)
     assert len(split.train) == 12
     assert split.test.classes == tuple(MEDICAL)
@@ -205,7 +205,7 @@ def test_medical_mnist_says_how_to_place_it(tmp_path):
 
 def test_an_archive_of_something_else_is_named(tmp_path, fashion):
     save(tmp_path / "made/cat.png", fashion.train.images[0])
-    tarred(tmp_path / "made", tmp_path / "cifar-10-binary.tar.gz", "w:gz")
+    make_tar(tmp_path / "made", tmp_path / "cifar-10-binary.tar.gz", "w:gz")
     with pytest.raises(GradveilError, match=r"cifar-10-binary\.tar\.gz does not hold cifar10: no data_batch_1\.bin"):
         load("cifar10", data_dir=tmp_path)
 

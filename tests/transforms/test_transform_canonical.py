@@ -121,6 +121,8 @@ def test_own_operations_are_left_alone(colour: Tensor) -> None:
     try:
         register("mine", lambda images, magnitude: ~images)
         assert str(Policy.parse("mine:0-mine:0-28").canonical(3)) == "mine:0-mine:0"
+        register("mine", lambda images, magnitude: images.flip(2))
+        assert torch.equal(Policy.parse("mine:0").canonical(3)(colour), colour.flip(2))  # the function of today
     finally:
         OPERATIONS.clear()
         OPERATIONS.update(before)

@@ -15,8 +15,8 @@ from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
-    from gradveil.audit.plan import AuditSettings
-    from gradveil.audit.study import Study
+    from gradveil.auditing.plan import AuditSettings
+    from gradveil.auditing.study import Study
 
 
 def audit(
@@ -46,10 +46,10 @@ def audit(
         gradveil audit --model lenet --attacks idlg,fast --stages 0,5,20 --trainings 3
         gradveil audit --model my_pkg.nets:build --weights w.safetensors --dataset folder:my/images --defenses policy.json
     """
-    from gradveil.audit.matrix import run_audit
-    from gradveil.audit.notes import RunNotes
-    from gradveil.audit.perception import lpips_metric
-    from gradveil.audit.plan import TRAINED, AuditSettings, split_defenses
+    from gradveil.auditing.matrix import run_audit
+    from gradveil.auditing.notes import RunNotes
+    from gradveil.auditing.perception import lpips_metric
+    from gradveil.auditing.plan import TRAINED, AuditSettings, split_defenses
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug
 

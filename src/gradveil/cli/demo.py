@@ -13,7 +13,7 @@ from gradveil.cli.output import check_folder, emit, say
 from gradveil.progress import Progress, bar, silent
 
 if TYPE_CHECKING:
-    from gradveil.audit.study import Study
+    from gradveil.auditing.study import Study
 
 DATASET = "fashion-mnist-tenth"
 SEARCHED_MODEL = "convnet-16"
@@ -80,15 +80,15 @@ def run_demo(
 ) -> DemoResult:
     """Search a policy and audit a network with and without it; everything finished before is reused."""
     from gradveil.attacks import fast
-    from gradveil.audit.matrix import run_audit
-    from gradveil.audit.notes import RunNotes
-    from gradveil.audit.plan import AuditPlan
+    from gradveil.auditing.matrix import run_audit
+    from gradveil.auditing.notes import RunNotes
+    from gradveil.auditing.plan import AuditPlan
     from gradveil.datasets import load
     from gradveil.defenses import Augment
     from gradveil.models import untrained_model
     from gradveil.report import group_records, write_grid, write_page
     from gradveil.scores import Scorer
-    from gradveil.search import SearchPlan, search
+    from gradveil.searching import SearchPlan, search
     from gradveil.training import SEMI_FRACTION, Recipe, train
     from gradveil.training.networks import load_model
     from gradveil.training.stage import Stage

@@ -30,7 +30,7 @@ def operations(
         gradveil operations --model convnet-16 --images 20 --json
     """
     from gradveil.plots import plot_operations
-    from gradveil.search.ranking import rank, single_operations
+    from gradveil.searching.ranking import rank, single_operations
     from gradveil.transforms import Policy
 
     scorer, setting = method.scorer(options, images=images, batches=4, batch_size=25)

@@ -10,7 +10,7 @@ from gradveil.cli.output import emit, say
 from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
-    from gradveil.audit.study import Study
+    from gradveil.auditing.study import Study
 
 FORMATS = ("html", "md", "csv", "png")
 FormatOption = Annotated[str, Option("--format", help="With commas: html, md, csv, png (figures, also as SVG).")]
@@ -31,7 +31,7 @@ def report(
         gradveil report runs/audit --format html,md,csv,png
         gradveil report --compare runs/before runs/after
     """
-    from gradveil.audit.study import read_study
+    from gradveil.auditing.study import read_study
     from gradveil.report import write_comparison
 
     if (folder is None) == (compare is None):

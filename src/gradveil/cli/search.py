@@ -13,7 +13,7 @@ from gradveil.io.files import write_json
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
-    from gradveil.search import Candidate
+    from gradveil.searching import Candidate
 
 
 def search(
@@ -50,8 +50,8 @@ def search(
         gradveil search --weights ... --sampler nsga2 --storage postgresql://host/db --backend ray
     """
     from gradveil.plots.search import save_plots
-    from gradveil.search import SearchPlan
-    from gradveil.search import search as run
+    from gradveil.searching import SearchPlan
+    from gradveil.searching import search as run
     from gradveil.transforms import Provenance
 
     plan = SearchPlan(budget, keep, sampler, redundancy, confidence, fresh=fresh, gradients=gradients)

@@ -25,6 +25,8 @@ def load(
 ) -> Dataset:
     """Load the dataset called `name`: a name in `DATASETS`, `folder:PATH` or `hf:NAME[:CONFIG]`.
 
+        load("cifar10[:10%]").train.images  # uint8 (5000, 3, 32, 32)
+
     `NAME@32` scales the images to 32x32. `NAME[:10%]` and `NAME[:500]` keep a part of the training images, drawn with
     `seed` so that the classes stay balanced; the test images stay whole. `seed` also splits folders that have no test
     part.

@@ -46,7 +46,7 @@ def read_idx(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
         pixels, numbers = _idx(entry, source, images), _idx(entry, source, labels)
         where = f"{source.where(images)} with {labels}"
         part = _image_set(entry, pixels[:, None], numbers, classes=FASHION_CLASSES, count=count, where=where)
-        sets.append(_check_balance(entry, part, where))
+        sets.append(_balanced_part(entry, part, where))
     return Parts(*sets)
 
 
@@ -89,7 +89,7 @@ def _records(
         # The files of a part hold the same number of images each, so a short one is found by name.
         sets.append(_image_set(entry, images, labels, classes=classes, count=count // len(files), where=where))
     pixels, numbers = torch.cat([part.images for part in sets]), torch.cat([part.labels for part in sets])
-    return _check_balance(entry, ImageSet(pixels, numbers, classes), files[0][1])
+    return _balanced_part(entry, ImageSet(pixels, numbers, classes), files[0][1])
 
 
 def _image_set(
@@ -105,7 +105,7 @@ def _image_set(
     return ImageSet(torch.from_numpy(np.array(images)), torch.from_numpy(labels.astype(np.int64)), classes)
 
 
-def _check_balance(entry: CatalogueEntry, part: ImageSet, where: str) -> ImageSet:
+def _balanced_part(entry: CatalogueEntry, part: ImageSet, where: str) -> ImageSet:
     # All these datasets have equally many images per class, and MNIST, whose files have the same names, does not.
     for name, count in zip(part.classes, torch.bincount(part.labels, minlength=entry.classes).tolist(), strict=True):
         if count * entry.classes != len(part):

@@ -76,10 +76,11 @@ def build(
 ) -> nn.Module:
     """An untrained model called `name`, e.g. `resnet20-4`, `convnet-16` or your own `package.module:function`.
 
-    Your own function is called as `function(image_shape, classes)` and returns a module that takes images in [0, 1].
-    The same seed gives the same weights. A module in place of a name is copied as it is.
+        build("convnet-16", (3, 32, 32), 10)
 
-        model = build("convnet-16", (1, 28, 28), classes=10).eval()
+    `image_shape` is (C, H, W). `mean` and `std`, one number per channel, are those of the training images in [0, 1]. Your own
+    function is called as `function(image_shape, classes)` and returns a module that takes images in [0, 1]. The same seed
+    gives the same weights. A module in place of a name is copied as it is.
     """
     if isinstance(name, nn.Module):
         return copy.deepcopy(name)

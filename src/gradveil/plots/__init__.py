@@ -1,6 +1,6 @@
 """Scores in pictures: what a search found, how a score comes about, how operations compare, how a race went.
 
-Every function draws its data into one file, PNG or SVG by the suffix; the same data give the same bytes.
+Every function plots its data into one file, PNG or SVG by the suffix; the same data give the same bytes.
 """
 
 from gradveil.plots.curves import plot_curves

@@ -1,4 +1,4 @@
-"""The drawing board of the plots: one look, labels that keep out of each other's way, files that repeat byte for byte."""
+"""What all plots have in common: one look, a header, axes in inches, and files that repeat byte for byte."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager

@@ -49,7 +49,7 @@ class LeakageRow:
 def plot_leakage(path: Path, rows: Sequence[LeakageRow], *, width: float = WIDTH, titled: bool = True) -> None:
     """One line per defense below its stage: a dot per image, the mean, and the 95% interval of the mean.
 
-    At 0 dB an attack knows no more than one colour; gains beyond 30 dB are drawn on a scale that is logarithmic from 10 on.
+    At 0 dB an attack knows no more than one colour; gains beyond 30 dB are on a scale that is logarithmic from 10 on.
     """
     if not rows:
         raise GradveilError("a plot of leakage needs at least one defense, got none")

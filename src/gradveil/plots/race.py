@@ -29,7 +29,7 @@ from gradveil.plots.layout import (
     text_width,
     write_header,
 )
-from gradveil.search.race import RaceRound
+from gradveil.searching.race import RaceRound
 
 Line = list[tuple[float, float]]
 
@@ -37,7 +37,7 @@ Line = list[tuple[float, float]]
 def plot_race(path: Path, rounds: Sequence[RaceRound]) -> None:
     """The contenders of a race by images seen: lines end where a policy was dropped, finalists are named.
 
-    All see the same images, and what those add to every score alike would hide the race; so the finalists' mean is taken off.
+    All see the same images. What those add to every score alike would hide the race, so the finalists' mean is subtracted.
     """
     if not rounds or not all(r.images > 0 and r.means and all(map(math.isfinite, r.means.values())) for r in rounds):
         raise GradveilError(

@@ -76,7 +76,7 @@ def plot_scatter(
         words = [f"n = {plural(len(points), 'policy', 'policies')}; the best are at the top left"]
         words += [f"whiskers: {interval} of S_pri"] if any(p.kept and p.margin for p in scored) else []
         words += [f"the {len(named)} most private of {len(best):,} are named"] if len(best) > len(named) else []
-        words += [f"{outside:,} off the frame, drawn on its edge"] if outside else []
+        words += [f"{outside:,} off the frame, plotted on its edge"] if outside else []
         words += [f"{missing:,} without finite scores left out"] if missing else []
         top = write_header(figure, "Privacy and accuracy of policies", "; ".join(words) + ".")
         place_axes(axes, top=top + 0.42, bottom=0.6)
@@ -84,17 +84,17 @@ def plot_scatter(
             f"accuracy threshold {threshold:.3g}".replace("-", "\N{MINUS SIGN}"), (1, threshold), (0, 3),
             xycoords=("axes fraction", "data"), textcoords="offset points", ha="right", size=LABEL, color=QUIET, bbox=BACKED,
         )  # fmt: skip
-        drawn = _plotted_points(scored, threshold, axes.get_xlim())
+        covered = _plotted_points(scored, threshold, axes.get_xlim())
         names = [(shorten(p.policy), x, y) for p, (x, y) in zip(named, spots, strict=True)]
-        if not place_labels(axes, names, drawn, [note], reach=NEAR):
+        if not place_labels(axes, names, covered, [note], reach=NEAR):
             grown = _write_key(figure, [p.policy for p in named])
             place_axes(axes, top=top + 0.42, bottom=0.6 + grown)
-            place_labels(axes, _letters(spots), drawn, [note])
+            place_labels(axes, _letters(spots), covered, [note])
         _write_legend(figure, top, scored, len(unscored))
 
 
 def _plot_dots(axes: Axes, scored: Sequence[ScatterPoint], unscored: Floats, threshold: float) -> int:
-    """Draw the policies; how many lie off the frame."""
+    """Plot the policies; how many lie off the frame."""
     where = np.array([_position(p) for p in scored])
     best = np.array([p.kept or p.front for p in scored])
     across = axis_limits(
@@ -128,7 +128,7 @@ def _plot_dots(axes: Axes, scored: Sequence[ScatterPoint], unscored: Floats, thr
 
 
 def _plotted_points(scored: Sequence[ScatterPoint], threshold: float, across: tuple[float, float]) -> Floats:
-    """Points (M, 2) of all that is drawn, for labels to keep away from: dots, whiskers, the front's steps, the threshold."""
+    """Points (M, 2) of all that is plotted, for labels to keep away from: dots, whiskers, the front's steps, the threshold."""
     lines = [((across[0], threshold), (across[1], threshold))]
     lines += [((_whisker(p)[0], p.accuracy), (_whisker(p)[1], p.accuracy)) for p in scored if p.kept]
     front = sorted(_position(p) for p in scored if p.front)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gradveil.plots import ScatterPoint, plot_race, plot_scatter
-from gradveil.search.result import SearchResult
+from gradveil.searching.result import SearchResult
 
 
 def save_plots(found: SearchResult, folder: Path) -> list[Path]:

@@ -46,7 +46,7 @@ def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float =
         axes.set(xlim=axis_limits(x, np.array([])), ylim=axis_limits(y, np.array([])))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{round(100 * value, 2):g}%"))
         axes.axvline(0, color=INK, linewidth=0.9)
-        drawn = []
+        covered = []
         for point in points:
             color, marker = TONES.get(point.tone, TONES["unclear"])
             low = point.gain if point.gain_low is None else point.gain_low
@@ -63,9 +63,9 @@ def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float =
                 linewidth=0.9,
                 zorder=3,
             )
-            drawn += [np.linspace((low, point.accuracy), (high, point.accuracy), 30)]
-            drawn += [np.linspace((point.gain, point.accuracy_low), (point.gain, point.accuracy_high), 30)]
+            covered += [np.linspace((low, point.accuracy), (high, point.accuracy), 30)]
+            covered += [np.linspace((point.gain, point.accuracy_low), (point.gain, point.accuracy_high), 30)]
         place_axes(axes, top=top, bottom=0.5)
         longest = 40 if width > 5 else 22
         named = [(shorten(defense_title(p.defense), longest), p.gain, p.accuracy) for p in points]
-        place_labels(axes, named, np.concatenate(drawn))
+        place_labels(axes, named, np.concatenate(covered))

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradveil.audit.folder import RunFolder
-from gradveil.audit.pairs import Pair, compare_runs
-from gradveil.audit.study import Study
+from gradveil.auditing.folder import RunFolder
+from gradveil.auditing.pairs import Pair, compare_runs
+from gradveil.auditing.study import Study
 from gradveil.io.files import write_text
 from gradveil.report.page import NOTHING, format_plan, format_setting, render, versions
 from gradveil.report.wording import attacker_knowledge

@@ -1,4 +1,4 @@
-"""The plots of a run: as drawings inside a page, and as files to print."""
+"""The plots of a study: as SVG inside a page, and as files to print."""
 
 import re
 import tempfile
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from gradveil.audit.accuracy import accuracy_interval
-from gradveil.audit.study import Study
+from gradveil.auditing.accuracy import accuracy_interval
+from gradveil.auditing.study import Study
 from gradveil.leakage.scenario import defense_title
 from gradveil.naming import slug
 from gradveil.plots.layout import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
@@ -20,24 +20,24 @@ from gradveil.plots.leakage import LeakageRow, plot_leakage
 from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 
 NARROW = 3.7  # inches, for telephones
-# Drawn colours become those of the page, which change with day and night.
+# Plotted colours become those of the page, which change with day and night.
 _COLORS = {INK: "ink", QUIET: "quiet", LINE: "line", FAINT: "faint", BLUE: "accent", ORANGE: "leaks", "#ffffff": "card"}
 _COLORS |= {color: tone for tone, (color, _) in TONES.items()}
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing of one model; `label` says in words what it shows, `draw(path, width=..., titled=...)` makes the file."""
+    """A plot of one model; `label` says in words what it shows, `write(path, width=..., titled=...)` makes the file."""
 
     name: str
     label: str
-    draw: Callable[..., None]
+    write: Callable[..., None]
 
     @property
-    def inline(self) -> Markup:
+    def inline_svg(self) -> Markup:
         """For a page, once for wide and once for narrow screens; the style sheet shows one of them."""
         return Markup("").join(
-            embed_svg(self.draw, name=f"{self.name}-{size}", label=self.label, kind=size, width=width)
+            embed_svg(self.write, name=f"{self.name}-{size}", label=self.label, kind=size, width=width)
             for size, width in (("wide", WIDTH), ("narrow", NARROW))
         )
 
@@ -99,16 +99,16 @@ def write_figures(study: Study, folder: Path) -> list[Path]:
             for suffix in ("png", "svg") if plot is not None else ():
                 assert plot is not None
                 path = folder / "figures" / f"{plot.name}.{suffix}"
-                _write_plot(plot.draw, path)
+                _write_plot(plot.write, path)
                 paths.append(path)
     return paths
 
 
-def embed_svg(draw: Callable[..., None], *, name: str, label: str, kind: str, width: float) -> Markup:
-    """A drawing as inline SVG: without head and size, in the page's colours, with names of its own."""
+def embed_svg(write: Callable[..., None], *, name: str, label: str, kind: str, width: float) -> Markup:
+    """A plot as inline SVG: without head and size, in the page's colours, with names of its own."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "plot.svg"
-        _write_plot(draw, path, width=width, titled=False)
+        _write_plot(write, path, width=width, titled=False)
         text = path.read_text(encoding="utf-8")
     match = re.search(r'<svg[^>]*viewBox="([^"]+)"[^>]*>(.*)</svg>', text, re.DOTALL)
     assert match is not None
@@ -128,11 +128,11 @@ def _restyle(tag: re.Match[str], *, prefix: str) -> str:
     return text
 
 
-def _write_plot(draw: Callable[..., None], path: Path, **options: object) -> None:
+def _write_plot(write: Callable[..., None], path: Path, **options: object) -> None:
     with warnings.catch_warnings():
         # A name may have letters that the plot's font lacks; it is still readable in the tables.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        draw(path, **options)
+        write(path, **options)
 
 
 def _plot_name(kind: str, dataset: str, model: str) -> str:

@@ -17,19 +17,19 @@ LABEL = 34
 
 
 def write_grid(group: RecordGroup, path: Path) -> Path:
-    """Draw the private images, what is rebuilt without a defense, and for each policy what is shared and what the attacker has.
+    """A sheet of the private images, their undefended reconstructions, and for each policy what is shared and rebuilt.
 
-    That is what was rebuilt, or what an attacker who knows the policy made of it by undoing it.
+    For an attacker who knows the policy the last is what it made of the reconstruction by undoing the policy.
     """
     columns = [(defense, side) for defense in group.columns for side in ("shared", "rebuilt")]
     width = GAP + len(columns) * (TILE + GAP)
     sheet = Image.new("RGB", (width, LABEL + len(group.indices) * (TILE + GAP) + GAP), "white")
-    draw = ImageDraw.Draw(sheet)
+    pen = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(12)
     for x, (defense, side) in enumerate(columns):
         records = group.columns[defense]
         title = _shared_title(defense) if side == "shared" else _rebuilt_title(defense, records.values())
-        draw.multiline_text((GAP + x * (TILE + GAP), 3), title, fill="black", font=font, spacing=1)
+        pen.multiline_text((GAP + x * (TILE + GAP), 3), title, fill="black", font=font, spacing=1)
         for y, index in enumerate(group.indices):
             record = records.get(index)
             if record is not None:

@@ -32,5 +32,5 @@ def group_records(records: Sequence[Record]) -> list[RecordGroup]:
 
 
 def final_picture(record: Record) -> str:
-    """Which picture the attacker ends with and its gain is of: the estimate of the original, where one who knows made one."""
+    """The picture that the attacker ends with: its estimate of the original where it knows the defense and made one."""
     return ESTIMATE if record.scenario.attacker != "plain" and ESTIMATE in record.pictures else "reconstruction"

@@ -11,10 +11,10 @@ import jinja2
 import torch
 from markupsafe import Markup
 
-from gradveil.audit.folder import StoredRecord
-from gradveil.audit.plan import AuditSettings
-from gradveil.audit.spread import Spread
-from gradveil.audit.study import Study
+from gradveil.auditing.folder import StoredRecord
+from gradveil.auditing.plan import AuditSettings
+from gradveil.auditing.spread import Spread
+from gradveil.auditing.study import Study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import UNDEFENDED, defense_title
 from gradveil.report.figures import leakage_plot, tradeoff_plot
@@ -65,7 +65,7 @@ def write_page(study: Study) -> Path:
 
 
 def render(template: str, **values: object) -> str:
-    """A template with everything that all pages share; its script is the only one that a browser will run."""
+    """A template with everything that all pages have; its script is the only one that a browser will run."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("gradveil.report"),
         autoescape=True,
@@ -77,8 +77,8 @@ def render(template: str, **values: object) -> str:
         "mean": format_mean,
         "number": format_number,
         "percent": format_percent,
-        "called": defense_title,
-        "in_words": describe_defense,
+        "defense_title": defense_title,
+        "describe": describe_defense,
         "verdict": short_verdict,
     }
     assert environment.loader is not None
@@ -129,7 +129,7 @@ def format_number(value: float | None, digits: int = 1) -> str:
 
 
 def format_percent(value: float, digits: int = 1) -> str:
-    """A share in percent."""
+    """A fraction as a percentage."""
     return f"{format_number(100 * value, digits)}%"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from gradveil.audit.findings import AttackFindings, Findings
-from gradveil.audit.study import Judgment, Study
+from gradveil.auditing.findings import AttackFindings, Findings
+from gradveil.auditing.study import Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import defense_title
 from gradveil.report.page import format_mean, format_number
@@ -24,21 +24,21 @@ def write_markdown(study: Study, folder: Path) -> Path:
     for (dataset, model), summaries in study.summaries.items():
         lines += [f"## {_text(model)} on {_text(dataset)}", ""]
         rows = [
-            [
-                defense_title(one.overall.defense),
-                short_verdict(one.overall),
-                one.overall.text,
-                one.loss.text if one.loss else "not measured",
-            ]
+            {
+                "defense": defense_title(one.overall.defense),
+                "verdict": short_verdict(one.overall),
+                "why": one.overall.text,
+                "accuracy": one.loss.text if one.loss else "not measured",
+            }
             for one in summaries
         ]
-        lines += [*_table(["defense", "verdict", "why", "accuracy"], rows), ""]
+        lines += [*_table(rows), ""]
     for (dataset, model, stage), judgments in study.stages.items():
         lines += [
             f"### {_text(str(stage))} {_text(model)} on {_text(dataset)}: gain in dB, worst case over attacks",
             "",
         ]
-        lines += [*_table(_COLUMNS, [_row(one) for one in judgments]), ""]
+        lines += [*_table([_row(one) for one in judgments]), ""]
         lines += [*(f"- {_text(said)}" for one in judgments for said in one.statements), ""]
     for vulnerable in study.vulnerabilities:
         lines += [f"### Which images are vulnerable: {_text(str(vulnerable.stage))} {_text(vulnerable.model)}", ""]
@@ -79,41 +79,27 @@ def write_csv(study: Study, folder: Path) -> list[Path]:
     return paths
 
 
-_COLUMNS = [
-    "defense",
-    "verdict",
-    "n",
-    "gain (95%)",
-    "sd",
-    "median",
-    "largest",
-    "PSNR shared",
-    "PSNR original",
-    "SSIM original",
-]
-
-
-def _row(one: Judgment) -> list[str]:
+def _row(one: Judgment) -> dict[str, str]:
     spreads = one.findings.spreads
-    return [
-        defense_title(one.findings.defense),
-        short_verdict(one.verdict),
-        str(one.findings.n),
-        format_mean(spreads.gain),
-        format_number(spreads.gain.sd),
-        format_number(spreads.gain.quantiles["0.5"]),
-        format_number(spreads.gain.quantiles["1"]),
-        format_number(spreads.psnr_transformed.mean),
-        format_number(spreads.psnr_original.mean),
-        format_number(spreads.ssim_original.mean, 2),
-    ]
+    return {
+        "defense": defense_title(one.findings.defense),
+        "verdict": short_verdict(one.verdict),
+        "n": str(one.findings.n),
+        "gain (95%)": format_mean(spreads.gain),
+        "sd": format_number(spreads.gain.sd),
+        "median": format_number(spreads.gain.quantiles["0.5"]),
+        "largest": format_number(spreads.gain.quantiles["1"]),
+        "PSNR shared": format_number(spreads.psnr_transformed.mean),
+        "PSNR original": format_number(spreads.psnr_original.mean),
+        "SSIM original": format_number(spreads.ssim_original.mean, 2),
+    }
 
 
 def _figures(attack: str, attacker: str, found: Findings | AttackFindings) -> dict[str, Cell]:
     gain = found.spreads.gain
     figures: dict[str, Cell] = {"attack": attack, "attacker": attacker, "n": gain.n, "diverged": found.diverged}
     figures |= {"gain_mean": gain.mean, "gain_sd": gain.sd, "gain_low": gain.low, "gain_high": gain.high}
-    figures |= {f"gain_q{share}": value for share, value in gain.quantiles.items()}
+    figures |= {f"gain_q{fraction}": value for fraction, value in gain.quantiles.items()}
     for name in ("psnr_transformed", "psnr_original", "ssim_transformed", "ssim_original"):
         spread = getattr(found.spreads, name)
         figures |= {f"{name}_mean": spread.mean, f"{name}_sd": spread.sd}
@@ -151,9 +137,9 @@ def _cell(value: Cell) -> Cell:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    body = [f"| {' | '.join(_text(cell) for cell in row)} |" for row in rows]
-    return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *body]
+def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    body = [f"| {' | '.join(_text(cell) for cell in row.values())} |" for row in rows]
+    return [f"| {' | '.join(rows[0])} |", f"|{'---|' * len(rows[0])}", *body]
 
 
 def _text(value: str) -> str:

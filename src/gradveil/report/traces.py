@@ -1,4 +1,4 @@
-"""How alike the gradients became during an attack, averaged over the images of a cell, as small drawings."""
+"""How alike the gradients became during an attack, averaged over the images of a cell, as small plots."""
 
 import itertools
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ MOST_LAYERS = 200
 
 @dataclass(frozen=True)
 class TracePlot:
-    """One cell: similarity at shares of the way (0 to 1) by curve, and in the end per parameter; means over `n` images."""
+    """One cell: similarity by curve along the way (0 to 1), and at the end per parameter; means over `n` images."""
 
     dataset: str
     model: str
@@ -37,7 +37,7 @@ class TracePlot:
         return self.curves[curve][-1] if curve in self.curves else None
 
     @property
-    def drawing(self) -> Markup:
+    def curves_svg(self) -> Markup:
         """The curves as an inline SVG that stretches with the page."""
         lines = [
             Markup('<polyline class="{}" points="{}"/>').format(
@@ -47,10 +47,10 @@ class TracePlot:
             for name, curve in self.curves.items()
         ]
         said = ", ".join(f"{name} {curve[-1]:.2f}" for name, curve in self.curves.items())
-        return _svg(lines, "trace", f"similarity of the gradients in the end: {said}")
+        return _svg(lines, "trace", f"similarity of the gradients at the end: {said}")
 
     @property
-    def bars(self) -> Markup:
+    def layers_svg(self) -> Markup:
         """A bar per parameter, from the first layer to the last."""
         values = list(self.layers.items())[:MOST_LAYERS]
         width = 100 / max(1, len(values))
@@ -65,7 +65,7 @@ class TracePlot:
             )
             for at, (name, value) in enumerate(values)
         ]
-        return _svg(bars, "layers", f"similarity in the end of {len(values)} parameters, first to last")
+        return _svg(bars, "layers", f"similarity at the end of {len(values)} parameters, first to last")
 
 
 def trace_plots(records: Sequence[Record]) -> list[TracePlot]:
@@ -80,22 +80,22 @@ def trace_plots(records: Sequence[Record]) -> list[TracePlot]:
 
 
 def _trace_plot(cell: tuple[str, ...], runs: Sequence[Record]) -> TracePlot | None:
-    drawn = [run for run in runs if _has_all_curves(run)]
-    if not drawn:
+    usable = [run for run in runs if _has_all_curves(run)]
+    if not usable:
         return None
     way = np.linspace(0, 1, POINTS)
     curves = {
-        name: tuple(np.mean([_resample(run, name, way) for run in drawn], axis=0).clip(-1, 1).tolist())
+        name: tuple(np.mean([_resample(run, name, way) for run in usable], axis=0).clip(-1, 1).tolist())
         for name in CURVES
     }
-    names = list(dict.fromkeys(name for run in drawn for name in run.layers))
+    names = list(dict.fromkeys(name for run in usable for name in run.layers))
     layers = {
-        name: float(np.clip(np.mean([run.layers[name] for run in drawn if name in run.layers]), -1, 1))
+        name: float(np.clip(np.mean([run.layers[name] for run in usable if name in run.layers]), -1, 1))
         for name in names
     }
-    longest = int(max(run.similarity["iterations"][-1] for run in drawn))
+    longest = int(max(run.similarity["iterations"][-1] for run in usable))
     dataset, model, stage, defense, attack, attacker = cell
-    return TracePlot(dataset, model, stage, defense, attack, attacker, len(drawn), longest, curves, layers)
+    return TracePlot(dataset, model, stage, defense, attack, attacker, len(usable), longest, curves, layers)
 
 
 def _has_all_curves(run: Record) -> bool:
@@ -106,7 +106,7 @@ def _has_all_curves(run: Record) -> bool:
 
 
 def _resample(run: Record, name: str, way: np.ndarray) -> np.ndarray:
-    """A run that ended early is at its end for the share of the way that it took."""
+    """A run that ended early is at its end for the part of the way that it took."""
     steps = np.asarray(run.similarity["iterations"], dtype=np.float64)
     return np.asarray(np.interp(way, steps / max(steps[-1], 1.0), np.clip(run.similarity[name], -1, 1)))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from gradveil.audit.folder import StoredRecord
+from gradveil.auditing.folder import StoredRecord
 from gradveil.io.pictures import readable_pixels
 from gradveil.leakage.records import ESTIMATE, Record
 from gradveil.report.groups import final_picture

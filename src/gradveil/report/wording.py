@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from gradveil.audit.summary import OverallVerdict
-from gradveil.audit.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict
+from gradveil.auditing.summary import OverallVerdict
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
 from gradveil.leakage.records import Record
@@ -13,8 +13,8 @@ from gradveil.transforms import Policy
 DEFINITIONS = {
     "Gain, the leakage figure": (
         "PSNR of what the attacker rebuilt minus the PSNR of the null, in dB. Above 0 the gradient gave something "
-        "away; PSNR alone also grows with how plain an image is. For an attacker who does not know the defense it is "
-        "to what was shared (the transformed image), for one who does to the original."
+        "away. PSNR alone says less: it is also high for plain images. For an attacker who does not know the defense the "
+        "gain is to what was shared (the transformed image), for one who does it is to the original."
     ),
     "Null": (
         "The best guess of one constant colour per channel: what somebody gets who learns nothing but the mean of "
@@ -22,12 +22,12 @@ DEFINITIONS = {
     ),
     "Worst case": (
         "For every image the attack and attacker with the largest gain. Averages over attacks would hide the one that "
-        "works. Runs that diverged count as a gain of 0; they are counted, not dropped."
+        "works. A run that diverged counts as a gain of 0."
     ),
     "(eps, delta, gamma)": (
         "Gao et al. (2021): a defense is (eps, delta, gamma)-private where Pr[PSNR < eps] is at least 1 - delta and "
         "accuracy falls by less than gamma. Here delta is the one-sided exact upper bound (Clopper-Pearson, 95%) of "
-        "the share of images that some attack rebuilt at eps or better, gamma the upper end of the 95% interval of "
+        "the fraction of images that some attack rebuilt at eps or better, gamma the upper end of the 95% interval of "
         "the accuracy loss."
     ),
     "Identification": (
@@ -36,7 +36,7 @@ DEFINITIONS = {
         "the choice (Bonferroni)."
     ),
     "Intervals": (
-        "95%. Of means: Student's t over images. Of shares: Clopper-Pearson. Of accuracy losses: Student's t over "
+        "95%. Of means: Student's t over images. Of fractions: Clopper-Pearson. Of accuracy losses: Student's t over "
         "training seeds, or Newcombe over test images where there is one training. Of rank correlations: Bonett and "
         "Wright; p-values after Holm."
     ),

@@ -59,8 +59,11 @@ def train(
 ) -> TrainingResult:
     """Train `model` on `dataset` in `folder`: `last.safetensors`, `best.safetensors`, `history.csv` and what resuming needs.
 
-    The defense acts as it does at a participant: on the images, the network and the gradient of every step.
-    Started again in the same folder with the same settings, a finished training is returned as it is, a killed one is finished.
+        train(load("fashion-mnist-tenth"), "convnet-16", Path("run"), recipe=Recipe(epochs=5)).accuracy
+
+    `recipe` is the papers' by default. The defense acts as it does at a participant: on the images, the network and the
+    gradient of every step. `workers` load images. Started again in the same folder with the same settings, a finished training
+    is returned as it is, and a killed one is finished.
     """
     recipe, defense = recipe or Recipe(), defense or NoDefense()
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)

@@ -68,7 +68,7 @@ class PolicyTransform:
         check_images(batch)
         if indices is None:
             indices = torch.tensor([content_index(image) for image in batch], dtype=torch.int64)
-        native = all(op.name in PILLOW and not op.foreign for member in self.policy for op in member)
+        native = all(op.name in PILLOW and not op.kind.foreign for member in self.policy for op in member)
         if len(batch) <= 4 and native and batch.device.type == "cpu":
             # Few images: Pillow gives the same pixels with less overhead.
             return torch.stack([self._one(image, indices[n : n + 1]) for n, image in enumerate(batch)])

@@ -76,13 +76,13 @@ def _reduce(member: Member, channels: int) -> Member:
     for op in member:
         if is_identity(op, channels):
             continue
-        done = _settle((*done, _first_spelling(op)))
+        done = _settle((*done, op if op.kind.foreign else _first_spelling(op)))
     return done
 
 
 def _settle(member: Member) -> Member:
     """Apply the rules at the end of a sequence whose beginning is settled, until none applies."""
-    if not member or member[-1].foreign:
+    if not member or member[-1].kind.foreign:
         return member
     last = member[-1]
     if len(member) > 1 and _swaps(member[-2], last):
@@ -126,8 +126,6 @@ def _keeps_fill(run: Member, move: Operation) -> bool:
 
 @lru_cache(maxsize=1024)
 def _first_spelling(op: Operation) -> Operation:
-    if op.foreign:
-        return op
     if op.name in _POINTWISE:
         (spelled,) = _shortest((op,))
         return spelled

@@ -22,22 +22,37 @@ PIECE = 1 << 21
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A family of operations: what level 0..9 means, how it is computed, and how it is described.
+
+    `kernel(images, magnitude)` or, when `signed`, `kernel(images, magnitude, signs)` maps uint8 `(B, C, H, W)` to the
+    same. `foreign` kinds are the user's own.
+    """
+
+    magnitudes: tuple[float, ...]
+    kernel: Callable[..., Tensor]
+    words: Words
+    signed: bool = False
+    foreign: bool = False
+
+    @cached_property
+    def has_levels(self) -> bool:
+        """Whether the level changes anything."""
+        return len(set(self.magnitudes)) > 1
+
+
+@dataclass(frozen=True)
 class Operation:
     """One transformation at one level.
 
-    `kernel(images, magnitude)` or, when `signed`, `kernel(images, magnitude, signs)` maps uint8 `(B, C, H, W)` to the
-    same. `index` is the published number if the operation was asked for by number; it only decides how the operation
-    is spelled.
+    It holds its `kind`, so that a process which has never registered a user's own operation can apply it. `index` is the
+    published number if the operation was asked for by number; it only decides how the operation is spelled.
     """
 
     name: str
     level: int
-    magnitude: float
-    signed: bool
+    kind: Kind = field(compare=False)
     index: int | None = None
-    kernel: Callable[..., Tensor] = field(compare=False, repr=False, kw_only=True)
-    words: Words = field(compare=False, repr=False, kw_only=True)
-    foreign: bool = field(compare=False, repr=False, kw_only=True, default=False)
 
     def __str__(self) -> str:
         return f"{self.name}:{self.level}"
@@ -46,13 +61,21 @@ class Operation:
         return f"Operation({self})" if self.index is None else f"Operation({self.index}={self})"
 
     @property
+    def magnitude(self) -> float:
+        return self.kind.magnitudes[self.level]
+
+    @property
+    def signed(self) -> bool:
+        return self.kind.signed
+
+    @property
     def spelling(self) -> str:
         """How a policy writes it: the published index if it was given by index, else name and level."""
         return str(self) if self.index is None else str(self.index)
 
     def describe(self, size: Size | None = None) -> str:
         """What it does in words; with `size` (height, width) also in pixels where that says more."""
-        return self.words(self.magnitude, size)
+        return self.kind.words(self.magnitude, size)
 
     def apply(self, images: Tensor, signs: Tensor | None = None) -> Tensor:
         """Transform a batch.
@@ -70,30 +93,15 @@ class Operation:
 
     def run(self, images: Tensor, signs: Tensor) -> Tensor:
         """`apply` without its checks, for contiguous images in pieces and signs on the CPU."""
-        if not self.foreign:
-            return self.kernel(images, self.magnitude, signs) if self.signed else self.kernel(images, self.magnitude)
+        kernel, magnitude = self.kind.kernel, self.magnitude
+        if not self.kind.foreign:
+            return kernel(images, magnitude, signs) if self.signed else kernel(images, magnitude)
         # The user's function gets a copy, so that working in place cannot reach the originals.
-        result = self.kernel(images.clone(), self.magnitude, *([signs.to(images.device)] if self.signed else []))
+        result = kernel(images.clone(), magnitude, *([signs.to(images.device)] if self.signed else []))
         if not isinstance(result, Tensor) or result.dtype != torch.uint8 or result.shape != images.shape:
             got = f"{result.dtype} {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
             raise GradveilError(f"operation {self.name} must return uint8 {tuple(images.shape)}, got {got}")
         return result
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A family of operations: what level 0..9 means, how it is computed, and how it is described."""
-
-    magnitudes: tuple[float, ...]
-    kernel: Callable[..., Tensor]
-    words: Words
-    signed: bool = False
-    foreign: bool = False
-
-    @cached_property
-    def has_levels(self) -> bool:
-        """Whether the level changes anything."""
-        return len(set(self.magnitudes)) > 1
 
 
 def check_images(images: Tensor) -> None:
@@ -202,15 +210,7 @@ def operation(name: str, level: int) -> Operation:
         raise unknown(name if len(name) <= 40 else f"{name[:37]}...", OPERATIONS, "operation")
     if not 0 <= level < LEVELS:
         raise GradveilError(f"{name}:{short(level)}: the level must be 0 to 9")
-    return Operation(
-        name,
-        level,
-        kind.magnitudes[level],
-        kind.signed,
-        kernel=kind.kernel,
-        words=kind.words,
-        foreign=kind.foreign,
-    )
+    return Operation(name, level, kind)
 
 
 def register(

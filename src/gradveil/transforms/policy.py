@@ -30,7 +30,9 @@ _NEUTRAL = {"posterize": 8.0, "solarize": 256.0}  # magnitudes that do nothing, 
 class Policy:
     """A hybrid of one or more members, each a sequence of operations; one member is drawn per image.
 
-    Two policies are equal when they are spelled alike (`3` and `translate_x:9` do the same and differ); compare
+        Policy.parse("3-1-7+43-18-18")(images, seed=0)  # uint8 (B, C, H, W) to the same
+
+    Two policies are equal when they are spelled alike: `3` and `translate_x:9` do the same and differ. Compare
     `canonical(channels)` to ask whether they do the same. An empty member leaves the image as it is and is spelled
     `identity`.
     """
@@ -164,11 +166,11 @@ class _Plan:
 
 def is_identity(op: Operation, channels: int) -> bool:
     """Whether `op` leaves every image of so many channels as it is."""
-    if op.foreign:
+    if op.kind.foreign:
         return False
     if channels == 1 and op.name in ("color", "grayscale"):
         return True
-    return OPERATIONS[op.name].has_levels and op.magnitude == _NEUTRAL.get(op.name, 0.0)
+    return op.kind.has_levels and op.magnitude == _NEUTRAL.get(op.name, 0.0)
 
 
 def effective_steps(member: Member, channels: int) -> NumberedSteps:

@@ -38,11 +38,12 @@ class GossipSettings:
             raise GradveilError(f"a participant waits 1 to 86400 s for another, got {self.patience:g}")
         if curiosity is None:
             return
-        if max(curiosity.sums) > 1 or curiosity.victims > 1:
+        if (largest := max(curiosity.sums)) > 1:
             raise GradveilError(
-                f"a curious neighbour gets every message of one other by itself: sums of {max(curiosity.sums)} do not apply, "
-                f"nor do {curiosity.victims} victims; use 1 of each"
+                f"a curious neighbour gets single messages: sums of {largest} do not apply; use sums of 1"
             )
+        if curiosity.victims > 1:
+            raise GradveilError(f"a curious neighbour looks at one other: expected 1 victim, got {curiosity.victims}")
         curiosity.check(participants=participants, per_round=participants, rounds=self.plan.rounds)
 
     def present(self, number: int) -> set[int]:

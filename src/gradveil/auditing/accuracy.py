@@ -1,0 +1,131 @@
+"""What a defense costs: gamma, the accuracy it takes away."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from gradveil.auditing.proportions import exact_interval, newcombe
+from gradveil.errors import GradveilError
+from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.statistics import CONFIDENCE, mean_interval
+
+# `seeds`: paired by training seed; `other seeds`: several on either side without pairs; `test set`: one training each.
+Source = Literal["seeds", "other seeds", "test set"]
+
+_SOURCES: dict[Source, str] = {
+    "seeds": "over {seeds} training seeds, each with and without the defense",
+    "other seeds": "over {seeds} trainings with other seeds than those without the defense",
+    "test set": "from the {images} test images alone: one training each, so what another seed would change is not in it",
+}
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The fraction of `test_images` that a network trained with `defense` and `seed` gets right."""
+
+    defense: str
+    seed: int
+    accuracy: float
+    test_images: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.accuracy <= 1 or self.test_images < 1:
+            raise GradveilError(
+                f"an accuracy lies between 0 and 1 and has test images, got {self.accuracy} on {self.test_images}"
+            )
+
+
+@dataclass(frozen=True)
+class AccuracyLoss:
+    """Accuracy without the defense minus accuracy with it, all in [0, 1]; `low`..`high` is its 95% interval.
+
+    `source` says what the interval is over. `gamma` is the smallest loss that can be claimed: the upper end, at least 0.
+    """
+
+    defense: str
+    accuracy: float
+    undefended: float
+    loss: float
+    low: float
+    high: float
+    gamma: float
+    seeds: int
+    test_images: int
+    source: Source
+    text: str
+
+
+def accuracy_loss(accuracies: Sequence[Accuracy], defense: str) -> AccuracyLoss | None:
+    """The loss of one defense; None where it, or no defense, was not trained.
+
+    With two seeds or more in common, the interval is Student's, of the paired differences. With two or more on either side
+    but no pairs, it is Welch's. Else it is that of the finite test set for one pair of trainings (Newcombe).
+    """
+    bare, defended = _by_seed(accuracies, UNDEFENDED), _by_seed(accuracies, defense)
+    if not bare or not defended:
+        return None
+    common = sorted(bare.keys() & defended.keys())
+    paired = mean_interval([bare[seed].accuracy - defended[seed].accuracy for seed in common])
+    if paired is not None:
+        bare, defended = {seed: bare[seed] for seed in common}, {seed: defended[seed] for seed in common}
+        return _loss(defense, bare, defended, *paired, "seeds")
+    if len(bare) > 1 and len(defended) > 1:
+        return _loss(defense, bare, defended, *_welch(_values(bare), _values(defended)), "other seeds")
+    first, second = bare[min(common or bare)], defended[min(common or defended)]
+    low, high = newcombe(first.accuracy, first.test_images, second.accuracy, second.test_images)
+    return _loss(defense, {first.seed: first}, {second.seed: second}, low, high, "test set")
+
+
+def accuracy_losses(accuracies: Sequence[Accuracy]) -> list[AccuracyLoss]:
+    """The losses of all defenses that were trained, in the order in which they come."""
+    names = dict.fromkeys(one.defense for one in accuracies if one.defense != UNDEFENDED)
+    return [loss for name in names if (loss := accuracy_loss(accuracies, name)) is not None]
+
+
+def accuracy_interval(accuracies: Sequence[Accuracy]) -> tuple[float, float, float]:
+    """Mean and 95% interval: over seeds where there are several, else what the finite test set gives (Clopper-Pearson)."""
+    values = [one.accuracy for one in accuracies]
+    over_seeds = mean_interval(values)
+    if over_seeds is not None:
+        return float(np.mean(values)), max(0.0, over_seeds[0]), min(1.0, over_seeds[1])
+    (one,) = accuracies
+    return one.accuracy, *exact_interval(round(one.accuracy * one.test_images), one.test_images)
+
+
+def _loss(
+    defense: str, bare: dict[int, Accuracy], defended: dict[int, Accuracy], low: float, high: float, source: Source
+) -> AccuracyLoss:
+    without, within = float(np.mean(_values(bare))), float(np.mean(_values(defended)))
+    images = min(one.test_images for one in [*bare.values(), *defended.values()])
+    known = _SOURCES[source].format(seeds=len(defended), images=images)
+    text = (
+        f"accuracy {100 * within:.1f}% against {100 * without:.1f}% without: {100 * (without - within):+.1f} points lost "
+        f"(95% interval {100 * low:+.1f} to {100 * high:+.1f}, {known})"
+    )
+    gamma = max(0.0, high)
+    return AccuracyLoss(
+        defense, within, without, without - within, low, high, gamma, len(defended), images, source, text
+    )
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """The interval for the difference of two means with spreads of their own."""
+    if len(set(first)) == len(set(second)) == 1:
+        return first[0] - second[0], first[0] - second[0]
+    with warnings.catch_warnings():
+        # Where one of the two has no spread scipy warns; the interval of the other is right all the same.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = stats.ttest_ind(first, second, equal_var=False).confidence_interval(CONFIDENCE)
+    return float(found.low), float(found.high)
+
+
+def _by_seed(accuracies: Sequence[Accuracy], defense: str) -> dict[int, Accuracy]:
+    return {one.seed: one for one in accuracies if one.defense == defense}
+
+
+def _values(accuracies: dict[int, Accuracy]) -> list[float]:
+    return [one.accuracy for one in accuracies.values()]

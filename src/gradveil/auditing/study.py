@@ -1,0 +1,155 @@
+"""Everything the records of a run allow to be said, computed once for whatever is written."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from gradveil.auditing.accuracy import AccuracyLoss, accuracy_losses
+from gradveil.auditing.comparisons import is_control
+from gradveil.auditing.coverage import missing_parts
+from gradveil.auditing.findings import Findings, findings_of
+from gradveil.auditing.folder import RunFolder, read_run
+from gradveil.auditing.properties import image_properties
+from gradveil.auditing.spread import Spread
+from gradveil.auditing.success import statement
+from gradveil.auditing.summary import OverallVerdict, overall_verdicts
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict, verdicts_on
+from gradveil.auditing.vulnerability import Vulnerability, vulnerability_of
+from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.training.stage import Stage
+
+# For one defense, and for several.
+_HEADLINES: dict[Level, tuple[str, str]] = {
+    LEAKS: ("leaks", "leak"),
+    PROTECTS: ("protects against the attacks tried", "protect against the attacks tried"),
+    CANNOT_TELL: ("cannot be judged at this n", "cannot be judged at this n"),
+    FAILED: (
+        "was not tested, as the attacks fail without it too",
+        "were not tested, as the attacks fail without them too",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """A defense at a stage: what was found, what that means, and the (eps, delta, gamma) that can be claimed."""
+
+    findings: Findings
+    verdict: Verdict
+    statements: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DefenseSummary:
+    """A defense over all stages."""
+
+    overall: OverallVerdict
+    verdicts: tuple[Verdict, ...]
+    loss: AccuracyLoss | None
+
+    @property
+    def worst(self) -> Spread:
+        """The gain at the stage where most leaks."""
+        return max((verdict.gain for verdict in self.verdicts), key=lambda gain: gain.mean)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the records of a run folder show: findings, verdicts, accuracy losses, and which images are vulnerable."""
+
+    run: RunFolder
+
+    @cached_property
+    def findings(self) -> list[Findings]:
+        """Early stages first; of each the undefended gradient, random policies, and then the defenses as the plans have them."""
+        planned = dict.fromkeys(defense for plan in reversed(self.run.plans) for defense in plan.defenses)
+        order = {defense: place for place, defense in enumerate(planned)}
+        findings = findings_of(self.run.records, self.run.eps)
+        settings = {setting: place for place, setting in enumerate(dict.fromkeys(one.setting for one in findings))}
+        return sorted(
+            findings,
+            key=lambda one: (
+                settings[one.setting],
+                one.defense != UNDEFENDED,
+                not is_control(one.defense),
+                order.get(one.defense, len(order)),
+                one.defense,
+            ),
+        )
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """One for each of the findings, in their order."""
+        return verdicts_on(self.findings, {one.defense for one in self.findings if is_control(one.defense)})
+
+    @cached_property
+    def losses(self) -> dict[str, AccuracyLoss]:
+        """What each defense costs in accuracy, where that was measured."""
+        return {loss.defense: loss for loss in accuracy_losses(self.run.accuracies)}
+
+    def loss(self, dataset: str, model: str, defense: str) -> AccuracyLoss | None:
+        """What a defense costs one network; None where that was not measured."""
+        return self.losses.get(defense) if self.run.describes(dataset, model) else None
+
+    @cached_property
+    def stages(self) -> dict[tuple[str, str, Stage], list[Judgment]]:
+        """By (dataset, model, stage)."""
+        stages: dict[tuple[str, str, Stage], list[Judgment]] = {}
+        for found, verdict in zip(self.findings, self.verdicts, strict=True):
+            loss = self.loss(found.dataset, found.model, found.defense)
+            statements = [
+                statement(one, loss, defense=found.defense, model=found.model, stage=found.stage)
+                for one in found.success
+                if found.defense != UNDEFENDED
+            ]
+            stages.setdefault(found.setting, []).append(Judgment(found, verdict, tuple(statements)))
+        return stages
+
+    @cached_property
+    def summaries(self) -> dict[tuple[str, str], list[DefenseSummary]]:
+        """By (dataset, model); the undefended gradient first."""
+        networks: dict[tuple[str, str], list[DefenseSummary]] = {}
+        for one in overall_verdicts(self.verdicts):
+            key = (one.dataset, one.model)
+            own = [v for v in self.verdicts if (v.dataset, v.model, v.defense) == (*key, one.defense)]
+            networks.setdefault(key, []).append(DefenseSummary(one, tuple(own), self.loss(*key, one.defense)))
+        return networks
+
+    @cached_property
+    def vulnerabilities(self) -> list[Vulnerability]:
+        """The images of every setting, with the properties known at its stage."""
+        vulnerabilities = []
+        for setting, judgments in self.stages.items():
+            records = [
+                r for r in self.run.records if (r.scenario.dataset, r.scenario.model, r.scenario.stage) == setting
+            ]
+            properties = image_properties(records)
+            at_stage = [one for one in self.run.properties if one.stage == str(setting[2])]
+            if at_stage and self.run.describes(*setting[:2]):
+                properties["loss"] = {one.index: one.loss for one in at_stage}
+                properties["gradient norm"] = {one.index: one.gradient_norm for one in at_stage}
+            vulnerabilities += vulnerability_of([one.findings for one in judgments], properties)
+        return vulnerabilities
+
+    @cached_property
+    def missing(self) -> list[str]:
+        """What the plans ask for and the folder does not have."""
+        return missing_parts(self.run)
+
+    @cached_property
+    def headline(self) -> str:
+        """The whole study in a sentence."""
+        levels = [
+            one.overall.level for own in self.summaries.values() for one in own if one.overall.defense != UNDEFENDED
+        ]
+        if not levels:
+            return "No defense was attacked here, only gradients as they are."
+        counts = {level: levels.count(level) for level in _HEADLINES}
+        parts = [f"{count} {_HEADLINES[level][count > 1]}" for level, count in counts.items() if count]
+        what = "defense" if len(self.summaries) == 1 else "defended network"
+        return f"Of {len(levels)} {what}{'s' if len(levels) > 1 else ''}, {', '.join(parts)}."
+
+
+def read_study(folder: Path) -> Study:
+    """The study of a run folder."""
+    return Study(read_run(folder))

@@ -1,0 +1,17 @@
+"""Search for policies that score well on privacy without scoring badly on accuracy (Gao et al., 2021), and say how sure it is."""
+
+from gradveil.searching.plan import SearchPlan
+from gradveil.searching.race import RaceRound
+from gradveil.searching.result import Candidate, SearchResult, disjoint_hybrid
+from gradveil.searching.running import search
+from gradveil.searching.sampling import SAMPLERS
+
+__all__ = [
+    "SAMPLERS",
+    "Candidate",
+    "RaceRound",
+    "SearchPlan",
+    "SearchResult",
+    "disjoint_hybrid",
+    "search",
+]

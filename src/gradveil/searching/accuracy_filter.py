@@ -1,0 +1,80 @@
+"""Who is allowed into the race: policies that leave images about as easy to tell apart as they were."""
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from gradveil.scores import Scorer
+from gradveil.searching.ledger import LedgerEntry
+from gradveil.transforms import Policy
+
+# How many standard errors from the limit a verdict after a few batches must be.
+CLEAR = 3.0
+
+
+@dataclass(frozen=True)
+class AccuracyFilter:
+    """A limit on how redundant images may become, relative to untransformed ones.
+
+    Per image S_acc is at best -1, when a model reacts to every image in its own way, whatever the number of classes. What it
+    lacks to that is the redundancy, r = -1 - S_acc per image. A policy passes when its r is at most `allowance` times that of
+    untransformed images in the same batches. `untouched` holds their r, batch by batch.
+    """
+
+    untouched: tuple[float, ...]
+    allowance: float
+    summed: bool  # the published code's variant sums over images instead of averaging
+    rows: tuple[int, ...]  # images of each batch
+
+    @classmethod
+    def of(cls, scorer: Scorer, allowance: float) -> "AccuracyFilter":
+        """The filter for a scorer's untrained model and images."""
+        found = LedgerEntry()
+        for number in range(scorer.distinct_batches):
+            found += measure_batch(scorer, Policy.parse("identity"), number)
+        summed = scorer.definition == "code"
+        return cls(_redundancies(found, summed), allowance, summed, found.rows)
+
+    @property
+    def threshold(self) -> float:
+        """The limit as a score: T_acc of Algorithm 1."""
+        worst = -1 - self.allowance * statistics.fmean(self.untouched)
+        return worst * statistics.fmean(self.rows) if self.summed else worst
+
+    def passes(self, entry: LedgerEntry) -> bool:
+        """Whether the policy is known to pass."""
+        verdict = self.verdict(entry)
+        return verdict is not None and verdict[0]
+
+    def rejects(self, entry: LedgerEntry) -> bool:
+        """Whether the policy is known to fail."""
+        verdict = self.verdict(entry)
+        return verdict is not None and not verdict[0]
+
+    def verdict(self, entry: LedgerEntry) -> tuple[bool, int] | None:
+        """Whether the policy passes, and after how many batches that was clear; None where more batches must tell."""
+        found = _redundancies(entry, self.summed)
+        for count in range(1, len(found) + 1):
+            mean = statistics.fmean(found[:count])
+            gap = mean - self.allowance * statistics.fmean(self.untouched[:count])
+            if count == len(self.untouched) or abs(gap) > CLEAR * self._spread(mean) / math.sqrt(count):
+                return gap <= 0, count
+        return None
+
+    def _spread(self, mean: float) -> float:
+        # Between batches; it grows with the redundancy itself.
+        usual = statistics.fmean(self.untouched)
+        growth = max(1.0, self.allowance, mean / usual if usual > 0 else 1.0)
+        return growth * (statistics.stdev(self.untouched) if len(self.untouched) > 1 else math.inf)
+
+
+def measure_batch(scorer: Scorer, policy: Policy, batch: int) -> LedgerEntry:
+    """S_acc of the policy on one batch."""
+    found = scorer.accuracy(policy, range(batch, batch + 1))
+    return LedgerEntry(accuracy=found.values, rows=(found.evaluations,))
+
+
+def _redundancies(entry: LedgerEntry, summed: bool) -> tuple[float, ...]:
+    images = entry.rows if summed else (1,) * len(entry.rows)
+    # Never negative; a rounding error must not make it so.
+    return tuple(max(0.0, -1 - value / count) for value, count in zip(entry.accuracy, images, strict=True))

@@ -1,0 +1,52 @@
+"""How far a search goes, as data."""
+
+import math
+from dataclasses import dataclass
+
+from gradveil.errors import GradveilError
+from gradveil.naming import lookup
+from gradveil.searching.sampling import SAMPLERS, MakeSampler
+
+GRADIENTS_PER_POLICY = 100
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """How far a search goes.
+
+    It looks at `policies` from the sampler and keeps `keep`. The sampler is a name in `SAMPLERS`, or your own function of
+    (seed, channels). Policies that pass the accuracy filter see `first_look` images, then twice as many each round. In a round
+    those drop out that are worse than the last of the best; `confidence` is that of all rounds together.
+
+    It ends when nobody else is left, or the images or `gradients` are spent (default: 100 per policy and what the last
+    measurement takes; the published procedure takes over 2,000 per policy). When gradients run short, only the best go on, and
+    the search says that it is not settled. The winners are measured again on `fresh` images that the race has not seen. First
+    look and last measurement are never cut short.
+    """
+
+    policies: int = 1500
+    keep: int = 10
+    sampler: str | MakeSampler = "random"
+    redundancy: float = 2.0
+    confidence: float = 0.95
+    first_look: int = 4
+    fresh: int = 100
+    gradients: int | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.make_sampler
+        if not 1 <= self.keep <= self.policies:
+            raise GradveilError(f"the search must keep 1 to {self.policies} policies (its budget), got {self.keep}")
+        if not 0.5 <= self.confidence < 1:
+            raise GradveilError(f"confidence must be at least 0.5 and less than 1, got {self.confidence}")
+        if not 0 < self.redundancy < math.inf:
+            raise GradveilError(f"the allowed redundancy must be more than 0 and finite, got {self.redundancy}")
+        if self.first_look < 1:
+            raise GradveilError(f"a first look needs at least 1 image, got {self.first_look}")
+        if self.fresh < 0 or (self.gradients is not None and self.gradients < 1):
+            raise GradveilError(f"fresh images and gradients cannot be {self.fresh} and {self.gradients}")
+
+    @property
+    def make_sampler(self) -> MakeSampler:
+        """`sampler` itself, or the one it names."""
+        return lookup(SAMPLERS, self.sampler, "sampler") if isinstance(self.sampler, str) else self.sampler
