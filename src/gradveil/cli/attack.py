@@ -95,7 +95,8 @@ def attack(
     )
     grids = write_grids(records, out)
     if options.json:
-        emit({**asdict(scenario.key), "out": out, "images": [record.figures() for record in records]})
+        images = [record.figures() for record in records]
+        emit({**asdict(scenario.key), "stage": str(scenario.stage), "out": out, "images": images})
         return
     show(f"{how.attack} on {opened.stage} {opened.name}, defense {scenario.key.column}", records)
     say(f"pictures: {', '.join(map(str, grids))} and {out / 'gifs'}; gradveil report {out} makes a page of the records")

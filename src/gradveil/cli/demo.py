@@ -37,7 +37,10 @@ def demo(
                 "policy": result.policy,
                 "report": result.page,
                 "verdicts": [asdict(verdict) for verdict in result.study.verdicts],
-                "images": [asdict(record.scenario) | record.figures() for record in result.study.run.records],
+                "images": [
+                    asdict(one.scenario) | {"stage": str(one.scenario.stage)} | one.figures()
+                    for one in result.study.run.records
+                ],
             }
         )
         return
