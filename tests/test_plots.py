@@ -12,8 +12,8 @@ from PIL import Image
 
 from gradveil.errors import GradveilError
 from gradveil.plots import ScatterPoint, plot_curves, plot_operations, plot_race, plot_scatter
-from gradveil.plots.labels import place_labels
-from gradveil.plots.layout import axis_limits, shorten, spread_apart
+from gradveil.plots.labels import place_labels, spread_apart
+from gradveil.plots.layout import axis_limits, shorten
 from gradveil.plots.leakage import LeakageRow, plot_leakage
 from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 from gradveil.scores import Estimate

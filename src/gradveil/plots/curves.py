@@ -7,17 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradveil.errors import GradveilError
-from gradveil.plots.layout import (
-    DASHES,
-    SERIES,
-    WIDTH,
-    Floats,
-    count_images,
-    place_axes,
-    saving_figure,
-    shorten,
-    write_header,
-)
+from gradveil.plots.layout import count_images, place_axes, saving_figure, shorten, write_header
+from gradveil.plots.look import DASHES, SERIES, WIDTH, Floats
 from gradveil.scores import Estimate
 
 ROW = 0.185  # inches of a line of the key

@@ -9,20 +9,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import defense_title
-from gradveil.plots.layout import (
-    FAINT,
-    INK,
-    LABEL,
-    LINE,
-    QUIET,
-    TONES,
-    WIDTH,
-    count_images,
-    saving_figure,
-    shorten,
-    text_width,
-    write_header,
-)
+from gradveil.plots.layout import count_images, saving_figure, shorten, text_width, write_header
+from gradveil.plots.look import FAINT, INK, LABEL, LINE, QUIET, TONES, WIDTH
 
 MOST_ROWS = 60
 NARROW = 5.0  # inches; below, names stand above their lines and not beside them

@@ -7,19 +7,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from gradveil.errors import GradveilError
-from gradveil.plots.layout import (
-    BLUE,
-    INK,
-    LABEL,
-    PRIVACY,
-    QUIET,
-    SMALL,
-    count_images,
-    place_axes,
-    saving_figure,
-    shorten,
-    write_header,
-)
+from gradveil.plots.layout import count_images, place_axes, saving_figure, shorten, write_header
+from gradveil.plots.look import BLUE, INK, LABEL, PRIVACY, QUIET, SMALL
 from gradveil.scores import Estimate
 
 HIGHLIGHTED = 5

@@ -11,24 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from gradveil.errors import GradveilError
-from gradveil.plots.layout import (
-    BLUE,
-    CAPTION,
-    FAINT,
-    INK,
-    LABEL,
-    MOST_LABELS,
-    ORANGE,
-    QUIET,
-    axis_limits,
-    place_axes,
-    plural,
-    saving_figure,
-    shorten,
-    spread_apart,
-    text_width,
-    write_header,
-)
+from gradveil.plots.labels import spread_apart
+from gradveil.plots.layout import axis_limits, place_axes, plural, saving_figure, shorten, text_width, write_header
+from gradveil.plots.look import BLUE, CAPTION, FAINT, INK, LABEL, MOST_LABELS, ORANGE, QUIET
 from gradveil.searching.race import RaceRound
 
 Line = list[tuple[float, float]]

@@ -10,18 +10,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from gradveil.errors import GradveilError
 from gradveil.federated.curious.summary import Leak
 from gradveil.federated.history import HistoryRow
-from gradveil.plots.layout import (
-    BLUE,
-    DASHES,
-    INK,
-    QUIET,
-    SERIES,
-    SMALL,
-    count_images,
-    place_axes,
-    saving_figure,
-    write_header,
-)
+from gradveil.plots.layout import count_images, place_axes, saving_figure, write_header
+from gradveil.plots.look import BLUE, DASHES, INK, QUIET, SERIES, SMALL
 
 
 def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Sequence[Leak]) -> None:

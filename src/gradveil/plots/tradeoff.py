@@ -10,7 +10,8 @@ from matplotlib.ticker import FuncFormatter
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import defense_title
 from gradveil.plots.labels import place_labels
-from gradveil.plots.layout import INK, TONES, WIDTH, axis_limits, place_axes, saving_figure, shorten, write_header
+from gradveil.plots.layout import axis_limits, place_axes, saving_figure, shorten, write_header
+from gradveil.plots.look import INK, TONES, WIDTH
 
 
 @dataclass(frozen=True)
