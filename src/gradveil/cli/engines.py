@@ -22,13 +22,10 @@ ENGINES = ("embedded", "flower", "gloo")
 
 @dataclass(frozen=True)
 class Engine:
-    """Trains, with somebody curious or without, and gives the history; `topology` is who talks with whom where it matters."""
+    """`train` gives the history, with somebody curious or without. `topology` is who talks with whom where it matters."""
 
     train: "Callable[[Curiosity | None], Sequence[HistoryRow]]"
     topology: str | None = None
-
-    def __call__(self, curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
-        return self.train(curiosity)
 
 
 @dataclass(frozen=True)

@@ -119,18 +119,18 @@ def federate(
     size = f"{plan.participants}x{plan.rounds}"
     folder = out or Path("runs/federate") / slug(plan.dataset, plan.model, size, plan.defense, f"seed{plan.seed}")
     check_folder(folder)
-    run = engine.prepare(plan, folder, options)
+    trainer = engine.prepare(plan, folder, options)
     leaks: list[Leak] = []
     if how is None or curiosity is None:
-        history = run(None)
+        history = trainer.train(None)
     else:
-        with claiming(folder, plan, curiosity, run.topology):
+        with claiming(folder, plan, curiosity, trainer.topology):
             write_attack_settings(folder, how)
             if server.later:
-                history = run(curiosity)
+                history = trainer.train(curiosity)
             else:
                 with watching(folder, plan, data_dir=options.data_dir):
-                    history = run(curiosity)
+                    history = trainer.train(curiosity)
                     leaks = attack_recorded(folder, how, own)
     if not history and not leaks and not options.json:
         return  # one participant of many: others have the results

@@ -25,7 +25,7 @@ def saving_figure(path: Path, height: float, width: float = WIDTH) -> Iterator[F
     """
     kind = path.suffix.lower().removeprefix(".")
     if kind not in METADATA:
-        raise GradveilError(f"{path}: plots are .png or .svg files, got the suffix {path.suffix!r}")
+        raise GradveilError(f"{path}: expected a plot to be a .png or .svg file, got the suffix {path.suffix!r}")
     with style.context(["default", LOOK]):
         figure = Figure(figsize=(width, height))
         FigureCanvasAgg(figure)

@@ -25,9 +25,7 @@ def plot_race(path: Path, rounds: Sequence[RaceRound]) -> None:
     All see the same images. What those add to every score alike would hide the race, so the finalists' mean is subtracted.
     """
     if not rounds or not all(r.images > 0 and r.means and all(map(math.isfinite, r.means.values())) for r in rounds):
-        raise GradveilError(
-            "a race needs at least one round, each with images and with contenders whose means are finite"
-        )
+        raise GradveilError("a plot of a race: expected rounds with images and contenders with finite means")
     rounds = sorted(rounds, key=lambda r: r.images)
     last = rounds[-1]
     left = (last.means.keys() - last.dropped) or last.means.keys()

@@ -46,7 +46,7 @@ def plot_scatter(
     scored = [p for p in points if p.privacy is not None and math.isfinite(p.privacy) and math.isfinite(p.accuracy)]
     unscored = [p for p in points if p.privacy is None and math.isfinite(p.accuracy)]
     if not scored:
-        raise GradveilError(f"a scatter plot needs policies with both scores, got {len(points)} policies without")
+        raise GradveilError(f"a scatter plot: expected policies with both scores, got {len(points)} policies without")
     best = sorted((p for p in scored if p.kept or p.front), key=_by_privacy)
     named = best[:MOST_LABELS]
     spots = [_position(p) for p in named]
