@@ -76,7 +76,7 @@ def print_version(
 
 
 def main() -> None:
-    """Run the command line; whatever a user can mend is one line on standard error and exit code 2."""
+    """Run the command line. What a user can mend is one line on standard error and exit code 2."""
     try:
         code = app(standalone_mode=False)
     except GradveilError as error:

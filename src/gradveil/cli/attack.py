@@ -19,7 +19,7 @@ from gradveil.cli.options import (
     RunOptions,
     WorkersOption,
 )
-from gradveil.cli.output import check_folder, emit, say, table
+from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
@@ -59,9 +59,9 @@ def attack(
     workers: WorkersOption = DEFAULT_WORKERS,
     options: RunOptions,
 ) -> None:
-    """Attack the gradients of test images; images that were attacked before are not attacked again.
+    """Attack the gradients of test images. Images that were attacked before are not attacked again.
 
-    The gain is the PSNR over the best constant-colour guess: 0 dB means the gradient gave nothing away.
+    The gain is the PSNR over that of the best single colour. 0 dB means that the gradient gave nothing away.
 
     Examples:
 
@@ -98,13 +98,13 @@ def attack(
         images = [record.figures() for record in records]
         emit({**asdict(scenario.key), "stage": str(scenario.stage), "out": out, "images": images})
         return
-    show(f"{how.attack} on {opened.stage} {opened.name}, defense {scenario.key.column}", records)
+    print_records(f"{how.attack} on {opened.stage} {opened.name}, defense {scenario.key.column}", records)
     say(f"pictures: {', '.join(map(str, grids))} and {out / 'gifs'}; gradveil report {out} makes a page of the records")
 
 
-def show(title: str, records: "list[Record]") -> None:
-    """The records as a table: PSNR in dB to the shared image and to the original, each with its gain over the null."""
-    table(
+def print_records(title: str, records: "list[Record]") -> None:
+    """Print the records: PSNR in dB to the shared image and to the original, each with its gain over one colour."""
+    print_table(
         title,
         ["image", "PSNR", "gain", "original", "gain", "SSIM", "labels", "ended"],
         [
@@ -124,7 +124,7 @@ def show(title: str, records: "list[Record]") -> None:
 
 
 def write_grids(records: "list[Record]", folder: Path) -> list[Path]:
-    """A picture per setting: private, shared and rebuilt images."""
+    """A picture per setting: private images, shared images and reconstructions."""
     from gradveil.naming import slug
     from gradveil.report import group_records, write_grid
 
@@ -135,7 +135,7 @@ def write_grids(records: "list[Record]", folder: Path) -> list[Path]:
 
 
 def list_attacks(*, json: bool) -> None:
-    """Every attack by name, with what it is made of."""
+    """Print every attack by name, and its settings."""
     from gradveil.attacks import ATTACKS, Inversion
 
     rows: list[dict[str, Any]] = []

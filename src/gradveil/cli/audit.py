@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 from gradveil.cli.options import DEFAULT_WORKERS, IterationsOption, NetworkOptions, RunOptions, WorkersOption
-from gradveil.cli.output import check_folder, emit, mean_and_deviation, say, table
+from gradveil.cli.output import check_folder, emit, mean_and_deviation, print_table, say
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
@@ -36,9 +36,9 @@ def audit(
     workers: WorkersOption = DEFAULT_WORKERS,
     options: RunOptions,
 ) -> None:
-    """Attack every defense at every stage, with attackers who know it, and say what the numbers allow; ends with a page.
+    """Attack every defense at every stage, with attackers who know it, and write a page with the verdicts.
 
-    Killed and started again it goes on; what was attacked or trained before is not done again.
+    Killed and started again, it goes on. What was attacked or trained before is not done again.
 
     Examples:
 
@@ -100,9 +100,9 @@ def audit(
 
 
 def print_verdicts(study: "Study") -> None:
-    """The verdict on every defense, for people."""
+    """Print the verdict on every defense."""
     for (dataset, model), summaries in study.summaries.items():
-        table(
+        print_table(
             f"{model} on {dataset}",
             ["defense", "verdict", "gain at worst, dB", "accuracy lost"],
             [
@@ -120,7 +120,7 @@ def print_verdicts(study: "Study") -> None:
 
 
 def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
-    """What repeats the audit."""
+    """The command that repeats the audit."""
     options: dict[str, str | int | float | None] = {
         "model": plan.model,
         "weights": plan.weights,
@@ -137,8 +137,8 @@ def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = N
         "data-dir": None if data_dir is None else str(data_dir),
         "out": str(folder),
     }
-    said = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
-    return " ".join(["gradveil audit", *said, *(["--lpips"] if lpips else [])])
+    given = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+    return " ".join(["gradveil audit", *given, *(["--lpips"] if lpips else [])])
 
 
 def parse_words(text: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from gradveil.cli.options import AttackerOption, DataDirOption, IterationsOption, JsonOption, LabelsOption
-from gradveil.cli.output import emit, mean_and_deviation, say, table
+from gradveil.cli.output import emit, mean_and_deviation, print_table, say
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
@@ -51,7 +51,7 @@ def curious(
     seed: Annotated[int | None, Option(help="Same seed, same result. Default: the run's own.", min=0)] = None,
     json: JsonOption = False,
 ) -> None:
-    """Attack what a curious server recorded; recordings that were attacked before are not attacked again.
+    """Attack what a curious server recorded. Recordings that were attacked before are not attacked again.
 
     Examples:
 
@@ -86,7 +86,7 @@ def _plan_of(folder: Path) -> "FederatedPlan":
 
 
 def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]":
-    """Attack all recordings of the folder that were not attacked yet, with a bar; says which cannot be."""
+    """Attack all recordings of the folder that were not attacked yet, with a bar. Say which cannot be attacked."""
     from gradveil.federated.curious.summary import leaks_of
     from gradveil.federated.curious.watch import attack_all
     from gradveil.federated.recordings import recordings_in
@@ -120,7 +120,7 @@ def report_run(
     *,
     json: bool,
 ) -> None:
-    """Accuracy and leakage per round as a table (or JSON), a CSV file and a plot; what the defense proves."""
+    """Show accuracy and leakage per round as a table or JSON, a CSV file and a plot. Say what the defense proves."""
     from gradveil.federated.curious.summary import write_leaks
     from gradveil.plots import plot_rounds
 
@@ -144,7 +144,7 @@ def report_run(
         return
     accuracies = {row.round: f"{row.accuracy:.1%} ± {row.accuracy_se:.1%}" for row in history}
     if leaks:
-        table(
+        print_table(
             f"{plan.model}, defense {plan.defense}: gain over one colour in dB, mean ± deviation",
             ["round", "accuracy", "mean of", "images", "gain", "largest", "PSNR"],
             [

@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Argument
 
 from gradveil.cli.options import RunOptions
-from gradveil.cli.output import emit, table
+from gradveil.cli.output import emit, print_table
 
 
 def data(
@@ -14,7 +14,7 @@ def data(
     name: Annotated[str | None, Argument(help="Load this dataset and say what is in it.")] = None,
     options: RunOptions,
 ) -> None:
-    """List the datasets: names, sizes, licence notes and what is present; or look into one.
+    """List the datasets: names, sizes, licence notes and what is present. With a name: look into this one.
 
     Examples:
 
@@ -29,7 +29,7 @@ def data(
         if options.json:
             emit({"datasets": [asdict(row) for row in rows]})
             return
-        table(
+        print_table(
             "Datasets",
             ["name", "train", "test", "shape", "classes", "MB", "present", "licence"],
             [
@@ -62,4 +62,4 @@ def data(
     if options.json:
         emit(facts)
     else:
-        table(name, ["what", "value"], [[key, str(value)] for key, value in facts.items()])
+        print_table(name, ["what", "value"], [[key, str(value)] for key, value in facts.items()])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from gradveil.cli.options import DEFAULT_MODEL, EMBEDDED, DatasetOption, ModelOption, RunOptions
-from gradveil.cli.output import emit, table
+from gradveil.cli.output import emit, print_table
 from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def defenses(
     epsilon: Annotated[float | None, Option(help="Find the noise of dp-sgd that proves this epsilon.")] = None,
     options: RunOptions,
 ) -> None:
-    """List the defenses: settings, what is proven and, measured, what they cost; or state the epsilon of dp-sgd.
+    """List the defenses: settings, what they prove and, with --measure, what they cost.
+
+    With --images and --steps: state the epsilon of dp-sgd.
 
     Examples:
 
@@ -42,7 +44,7 @@ def defenses(
     from gradveil.defenses import DEFENSES, EXAMPLES, parse_defense
 
     chosen = [name] if name else [*(EXAMPLES.get(one, one) for one in DEFENSES), "3-1-7"]
-    rows = [_row(parse_defense(one)) for one in chosen]
+    rows = [_facts_of(parse_defense(one)) for one in chosen]
     if not (images is steps is delta is epsilon is None):
         rows[0] = _with_epsilon(rows[0], images, batch, steps, delta, epsilon)
     if measure:
@@ -50,17 +52,17 @@ def defenses(
     if options.json:
         emit({"defenses": [asdict(row) | {"defense": str(row.defense)} for row in rows]})
     elif name:
-        table(str(rows[0].defense), ["what", "value"], rows[0].words().items())
+        print_table(str(rows[0].defense), ["what", "value"], rows[0].words().items())
     else:
         columns = ["extra parameters", "time per step"] if measure else ["what it does", SETTINGS, "proven"]
-        table(
+        print_table(
             "Defenses", ["defense", *columns], [[str(row.defense), *(row.words()[c] for c in columns)] for row in rows]
         )
 
 
 @dataclass(frozen=True)
 class DefenseFacts:
-    """A defense and what there is to say of it; `refused` is why its cost could not be measured."""
+    """A defense and what there is to say of it. `refused` says why its cost could not be measured."""
 
     defense: "Defense"
     description: str
@@ -72,7 +74,7 @@ class DefenseFacts:
     refused: str | None = None
 
     def words(self) -> dict[str, str]:
-        """The same for people."""
+        """The same in words."""
         settings = [key if value is None else f"{key}={value}" for key, value in self.settings.items()]
         found = {"what it does": self.description, SETTINGS: ", ".join(settings), "proven": self.guarantee}
         if self.epsilon is not None:
@@ -86,7 +88,7 @@ class DefenseFacts:
         return found
 
 
-def _row(defense: "Defense") -> DefenseFacts:
+def _facts_of(defense: "Defense") -> DefenseFacts:
     from gradveil.defenses import DEFENSES
     from gradveil.naming import format_setting
 

@@ -27,7 +27,7 @@ def demo(
 ) -> None:
     """Search a policy and audit a network with and without it, on real images that come with the package.
 
-    Takes a few minutes on two cores, needs no network, ends with OUT/report.html.
+    It takes a few minutes on two cores, needs no network, and ends with OUT/report.html.
     """
     check_folder(out)
     result = run_demo(out, seed=seed, workers=workers, progress=bar, say=say)
@@ -81,7 +81,7 @@ def run_demo(
     progress: Progress = silent,
     say: Callable[[str], None] = lambda text: None,
 ) -> DemoResult:
-    """Search a policy and audit a network with and without it; everything finished before is reused."""
+    """Search a policy and audit a network with and without it. What was finished before is used again."""
     from gradveil.attacks import fast
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes

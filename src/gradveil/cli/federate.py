@@ -62,9 +62,9 @@ def federate(
     out: Annotated[Path | None, Option(help="Folder. Default: runs/federate/DATASET-MODEL-...")] = None,
     options: RunOptions,
 ) -> None:
-    """Train one model among several participants; killed and started again, it goes on and ends with the same weights.
+    """Train one model among several participants. Killed and started again, it goes on and ends with the same weights.
 
-    With --curious the server records updates and attacks them in the background: accuracy and leakage from one run.
+    With --curious the server records updates and attacks them in the background. One run gives accuracy and leakage.
 
     Examples:
 

@@ -38,7 +38,7 @@ def invert(
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Rebuild the images behind a gradient of your own system; no dataset is needed.
+    """Rebuild the images behind a gradient of your own system. No dataset is needed.
 
     Examples:
 
@@ -95,7 +95,7 @@ def invert(
         )
         return
     if found.diverged:
-        say("the attack diverged: its gradient is no nearer to yours than none at all, the pictures mean nothing")
+        say("the attack diverged: its gradient is no nearer to yours than zero is; the pictures mean nothing")
     say(f"{len(pictures)} pictures in {out}, labels {found.labels.tolist() if found.labels is not None else 'unknown'}")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from gradveil.cli.options import DEFAULT_WORKERS, RunOptions, WorkersOption
-from gradveil.cli.output import check_folder, emit, say, table
+from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.cli.score import ImagesOption, ScoreOptions, say_if_slow
 from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
@@ -22,7 +22,7 @@ def operations(
     workers: WorkersOption = DEFAULT_WORKERS,
     options: RunOptions,
 ) -> None:
-    """Score every published operation on its own and plot the papers' bar chart; killed and started again, it goes on.
+    """Score every published operation on its own and plot the papers' bar chart. Killed and started again, it goes on.
 
     Examples:
 
@@ -56,7 +56,7 @@ def operations(
     if options.json:
         emit(summary)
         return
-    table(
+    print_table(
         "Single operations, most private first",
         ["operation", "S_pri ± se (n)", "S_acc ± se (batches)"],
         [[labels[policy], str(found.privacy), str(found.accuracy)] for policy, found in ranked.items()],

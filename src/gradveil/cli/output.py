@@ -11,17 +11,17 @@ from gradveil.errors import GradveilError
 
 
 def say(text: str) -> None:
-    """Prose for people, on standard error."""
+    """Print prose for people, on standard error."""
     typer.echo(text, err=True)
 
 
 def emit(document: object) -> None:
-    """The one JSON document of a command. Paths become texts."""
+    """Print the one JSON document of a command. Paths become texts."""
     typer.echo(json.dumps(document, indent=1, allow_nan=False, default=os.fspath))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table for people, on standard output."""
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table for people, on standard output."""
     from rich.console import Console
     from rich.table import Table
 

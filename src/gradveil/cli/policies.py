@@ -16,7 +16,7 @@ from gradveil.cli.options import (
     SeedOption,
     WorkersOption,
 )
-from gradveil.cli.output import emit, say, table
+from gradveil.cli.output import emit, print_table, say
 from gradveil.progress import bar
 
 PolicyArgument = Annotated[str, Argument(help="3-1-7, names such as contrast:6-equalize, a hybrid with +, or a file.")]
@@ -85,7 +85,7 @@ def count(json: JsonOption = False) -> None:
     if json:
         emit({"spaces": [asdict(size) for size in sizes]})
         return
-    table(
+    print_table(
         "Policies of one to three of the 50 published operations",
         ["images", "sequences of indices", "different functions", "different policies"],
         [
@@ -103,7 +103,7 @@ def apply(
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Transform a folder of images offline; originals are not touched, a killed run goes on where it was.
+    """Transform a folder of images offline. Originals are not touched. A killed run goes on where it was.
 
     Examples:
 

@@ -23,7 +23,7 @@ def report(
     out: Annotated[Path | None, Option(help="The page of --compare. Default: comparison.html in the second.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write FOLDER/report.html: one file with verdicts, figures, pictures and what they allow to be said.
+    """Write FOLDER/report.html: one file with verdicts, figures and pictures.
 
     Examples:
 
@@ -43,7 +43,7 @@ def report(
         page = out or second / "comparison.html"
         written = [write_comparison(read_study(first), read_study(second), page)]
     elif out is not None:
-        raise GradveilError("--out goes with --compare; the report of a folder is written into it")
+        raise GradveilError("--out goes with --compare: the report of a folder is written into it")
     else:
         assert folder is not None
         wanted = parse_formats(formats)

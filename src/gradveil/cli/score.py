@@ -71,7 +71,7 @@ class ScoreOptions(NetworkOptions):
 
 
 def say_if_slow(scorer: "Scorer") -> None:
-    """A word where the model made it slow."""
+    """Say why the scores took long, where the model is the reason."""
     if not scorer.network.batched:
         say("this model's layers are not all known here: gradients were computed image by image, which is slower")
 
@@ -86,7 +86,7 @@ def score(
     plot: Annotated[Path | None, Option(help="Plot GradSim on the way from noise to image: PNG or SVG file.")] = None,
     options: RunOptions,
 ) -> None:
-    """Score a policy: S_pri for privacy (lower is better), S_acc for accuracy (higher is better), with standard errors.
+    """Score a policy: S_pri for privacy (lower is better) and S_acc for accuracy (higher is better), with standard errors.
 
     Examples:
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from gradveil.cli.options import DEFAULT_WORKERS, RunOptions, WorkersOption
-from gradveil.cli.output import check_folder, emit, say, table
+from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.cli.score import ScoreOptions, say_if_slow
 from gradveil.io.files import write_json
 from gradveil.progress import bar
@@ -41,7 +41,7 @@ def search(
     backend: Annotated[str, Option(help="loky for processes here, ray, or any joblib backend.")] = "loky",
     options: RunOptions,
 ) -> None:
-    """Search for private policies; killed and started again, it goes on where it was.
+    """Search for private policies. Killed and started again, it goes on where it was.
 
     Examples:
 
@@ -69,9 +69,9 @@ def search(
         emit(summary)
         return
     percent = f"{100 * confidence:g}%"
-    table(
+    print_table(
         "Most private policies (lower S_pri is more private)",
-        ["policy", f"S_pri ({percent} interval, n)", "S_acc ± se", "not told apart from"],
+        ["policy", f"S_pri ({percent} interval, n)", "S_acc ± se", "statistically tied with"],
         [[str(one.policy), _privacy(one), _accuracy(one), f"{len(one.alike)} others"] for one in found.best],
     )
     if len(found.best) < keep:

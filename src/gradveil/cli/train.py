@@ -29,7 +29,7 @@ def train(
     tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard logs.")] = False,
     options: RunOptions,
 ) -> None:
-    """Train a classifier; killed and started again, it goes on and ends with the same weights.
+    """Train a classifier. Killed and started again, it goes on and ends with the same weights.
 
     Examples:
 
