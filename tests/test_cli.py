@@ -3,6 +3,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from safetensors.torch import save_file
 
 from gradveil.attacks import ATTACKS
 from gradveil.cli import main
+from gradveil.cli.options import RunOptions, expand
 from gradveil.client import share
 from gradveil.defenses import DEFENSES, DpSgd, parse_defense
 from gradveil.io.pictures import to_pil
@@ -76,6 +78,18 @@ def test_every_command_explains_itself_and_offers_json(gradveil: Command, comman
     helped = gradveil(*command.split(), "--help")
     assert helped.returncode == 0
     assert "--json" in helped.stdout
+
+
+def test_fields_of_a_dataclass_become_options() -> None:
+    given: list[RunOptions] = []
+
+    def command(*, first: int, options: RunOptions) -> None:
+        given.append(options)
+
+    shown = expand(command)
+    assert list(signature(shown).parameters) == ["first", "data_dir", "seed", "json"]
+    shown(first=1, data_dir=None, seed=3, json=True)
+    assert given == [RunOptions(None, 3, True)]
 
 
 CORRUPT = "corrupt.safetensors"

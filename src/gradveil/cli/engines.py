@@ -34,18 +34,12 @@ class EngineOptions:
 
     engine: Annotated[str, Option(help="embedded (in this process), flower, or gloo (without a server).")] = "embedded"
     superlink: Annotated[str | None, Option(help="Train on this SuperLink: HOST:PORT, or its name in Flower.")] = None
-    root_certificates: Annotated[Path | None, Option(help="Certificate of the SuperLink. Default: the system's.")] = (
-        None
-    )
+    root_certificates: Annotated[Path | None, Option(help="Certificate of the SuperLink, else the system's.")] = None
     insecure: Annotated[bool, Option("--insecure", help="Reach the SuperLink without TLS, to try things out.")] = False
-    timeout: Annotated[float, Option(help="Seconds a round waits on Flower before it goes on without the rest.")] = (
-        300.0
-    )
+    timeout: Annotated[float, Option(help="Seconds a round on Flower waits; then it goes on without the rest.")] = 300.0
     patience: Annotated[float, Option(help="Seconds to wait for everybody (flower) or a neighbour (gloo).")] = 300.0
     workers: WorkersOption = 1
-    topology: Annotated[str | None, Option(help="ring, complete, random:0.4, or a file with a line i j per link.")] = (
-        None
-    )
+    topology: Annotated[str | None, Option(help="ring, complete, random:0.4, or a file of lines i j.")] = None
     rank: Annotated[int | None, Option(help="Take part as this participant. The others are elsewhere.", min=0)] = None
     rendezvous: Annotated[str | None, Option(help="HOST:PORT of participant 0, where those with --rank meet.")] = None
 

@@ -29,9 +29,7 @@ DefenseOption = Annotated[str, Option(help="none, 3-1-7+43-18-18, a policy file,
 AttackOption = Annotated[str, Option(help="A name from `gradveil attack list`.")]
 AttackerOption = Annotated[
     str | None,
-    Option(
-        help="plain; adaptive: knows the defense; draw: also what it drew at random; simulate: tries it on guesses."
-    ),
+    Option(help="plain; adaptive: knows the defense; draw: also what it drew; simulate: tries it on guesses."),
 ]
 IterationsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1)]
 LabelsOption = Annotated[str | None, Option(help="known, read (off the gradient) or joint. Default: as published.")]
