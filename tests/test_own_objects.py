@@ -10,7 +10,7 @@ from gradveil.attacks.objectives import l2_distance
 from gradveil.defenses import Defense, Prune
 from gradveil.naming import format_settings
 from gradveil.types import Dataset
-from own_objects import Grey, Signs, measure_own, registering_darken
+from own_objects import Grey, Signs, check_own, measure_own, registering_darken
 
 ATTACK = fast(iterations=3)
 
@@ -32,6 +32,10 @@ def test_own_attacks_defenses_and_networks(attack: Attack, defense: Defense, fas
     other = Grey(level=0.75) if isinstance(attack, Grey) else replace(attack, averaging=0.5)  # type: ignore[type-var]
     measure_own(other, defense, fashion, tmp_path / "one", workers=1)
     assert len(list((tmp_path / "one/records").iterdir())) == 4
+
+
+def test_own_objects_are_measured_and_audited_by_workers(fashion: Dataset, tmp_path: Path) -> None:
+    check_own(fashion, tmp_path, "loky")
 
 
 def test_a_policy_with_an_operation_of_ones_own(fashion: Dataset, tmp_path: Path) -> None:
