@@ -62,18 +62,18 @@ class Flat(nn.Module):
         return logits
 
 
-def darken(images: Tensor, magnitude: float) -> Tensor:
+def dim(images: Tensor, magnitude: float) -> Tensor:
     """An operation that no worker process has registered."""
     return (images * (1 - magnitude)).to(torch.uint8)
 
 
 @contextmanager
-def registering_darken() -> Iterator[Augment]:
-    register("darken", darken)
+def registering_dim() -> Iterator[Augment]:
+    register("dim", dim)
     try:
-        yield Augment(Policy.parse("darken:3-7"))
+        yield Augment(Policy.parse("dim:3-7"))
     finally:
-        del OPERATIONS["darken"]
+        del OPERATIONS["dim"]
 
 
 def flat() -> Flat:
@@ -92,7 +92,7 @@ def measure_own(
 def check_own(data: Dataset, folder: Path, backend: str) -> None:
     """Attack, defense, operation and network of one's own, measured and audited with two workers as with one."""
     images = replace(data, train=data.train.take(range(40)), test=data.test.take(range(40)))
-    with registering_darken() as policy:
+    with registering_dim() as policy:
         for number, (attack, defense) in enumerate(((fast(iterations=2), Signs(0.1)), (Grey(), policy))):
             one = measure_own(attack, defense, images, folder / f"one{number}", workers=1)
             assert measure_own(attack, defense, images, folder / f"two{number}", workers=2, backend=backend) == one
@@ -101,4 +101,4 @@ def check_own(data: Dataset, folder: Path, backend: str) -> None:
         assert run_audit(plan, images, folder / "together", workers=2, backend=backend) == alone
         assert not alone.missing[:-1]  # but that no training was asked for
         assert {record.scenario.model for record in alone.run.records} == {"Flat"}
-        assert {verdict.defense for verdict in alone.verdicts} == {"none", "random", "signs:0.1", "darken:3-7"}
+        assert {verdict.defense for verdict in alone.verdicts} == {"none", "random", "signs:0.1", "dim:3-7"}
