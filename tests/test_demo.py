@@ -2,11 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from gradveil.cli.demo_run import Size, run_demo
+from gradveil.cli.demo import Size, run_demo
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.training.stage import Stage
 
-TINY = Size(epochs=1, policies=5, score_images=1, images=2, iterations=3, stages=(Stage(), Stage("steps", 1)))
+TINY = Size(epochs=1, policies=5, score_images=1, images=2, iterations=3, stages=(0, 1))
 
 
 @pytest.mark.slow

@@ -12,15 +12,15 @@ from PIL import Image
 
 from gradveil.errors import GradveilError
 from gradveil.plots import ScatterPoint, plot_curves, plot_operations, plot_race, plot_scatter
-from gradveil.plots.labels import place_labels
-from gradveil.plots.layout import axis_limits, shorten, spread_apart
+from gradveil.plots.labels import place_labels, spread_apart
+from gradveil.plots.layout import axis_limits, shorten
 from gradveil.plots.leakage import LeakageRow, plot_leakage
 from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 from gradveil.scores import Estimate
 from gradveil.searching import RaceRound
 
 LONG = "translate_x:9-contrast:6-translate_y:2+43-18-18"
-Draw = Callable[[Path], None]
+Plot = Callable[[Path], None]
 RNG = np.random.default_rng(0)
 
 
@@ -32,24 +32,24 @@ def cloud(count: int) -> list[ScatterPoint]:
     return [points[0], *(replace(p, kept=i < 10, front=i in (0, 4)) for i, p in enumerate(ranked))]
 
 
-def scatter(points: list[ScatterPoint]) -> Draw:
+def scatter(points: list[ScatterPoint]) -> Plot:
     return lambda path: plot_scatter(path, points, threshold=-2)
 
 
-def curves(**rows: np.ndarray) -> Draw:
+def curves(**rows: np.ndarray) -> Plot:
     points = np.linspace(0, 1, 6).tolist()
     return lambda path: plot_curves(path, points, {name.replace("_", "-"): values for name, values in rows.items()})
 
 
-def operations(scores: dict[str, Estimate], baseline: Estimate) -> Draw:
+def operations(scores: dict[str, Estimate], baseline: Estimate) -> Plot:
     return lambda path: plot_operations(path, scores, baseline=baseline)
 
 
-def race(*rounds: RaceRound) -> Draw:
+def race(*rounds: RaceRound) -> Plot:
     return lambda path: plot_race(path, rounds)
 
 
-def leakage(*rows: LeakageRow, width: float = 8.0) -> Draw:
+def leakage(*rows: LeakageRow, width: float = 8.0) -> Plot:
     return lambda path: plot_leakage(path, rows, width=width)
 
 
@@ -57,7 +57,7 @@ def leaking(defense: str, mean: float, stage: str = "untrained", tone: str = "le
     return LeakageRow(stage, defense, tone, (mean - 1, mean, mean + 1), mean, mean - 0.5, mean + 0.5)
 
 
-def tradeoff(*points: TradeoffPoint, width: float = 8.0) -> Draw:
+def tradeoff(*points: TradeoffPoint, width: float = 8.0) -> Plot:
     return lambda path: plot_tradeoff(path, points, width=width)
 
 
@@ -77,8 +77,8 @@ def same(count: int, value: float = 0.4) -> Estimate:
 
 SPREAD = Estimate((0.3, 0.4, 0.55), 0)
 TIES = [ScatterPoint(LONG.replace("43", str(i)), 0.4, 0.01, -1.9, True, True) for i in range(24)]
-# By what is awkward about it: how to draw it, and what the reader must find written.
-PLOTS: dict[str, tuple[Draw, list[str]]] = {
+# By what is awkward about it: how to plot it, and what the reader must find written.
+PLOTS: dict[str, tuple[Plot, list[str]]] = {
     "scatter of one": (scatter([ScatterPoint("3-1-7", 0.4, None, -1.9, True, True)]), ["3-1-7", "n = 1 policy"]),
     "scatter of many": (scatter(cloud(1500)), ["n = 1,500 policies", "1 off the frame", "Pareto front (2)", "kept (10)"]),
     "scatter of ties": (scatter(TIES), ["A to V", LONG.replace("43", "0"), "20 most private of 24"]),
@@ -127,11 +127,11 @@ PLOTS: dict[str, tuple[Draw, list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("draw", "words"), PLOTS.values(), ids=PLOTS)
-def test_svg_says_what_it_shows_and_repeats(draw: Draw, words: list[str], tmp_path: Path) -> None:
-    draw(tmp_path / "a.svg")
+@pytest.mark.parametrize(("plot", "words"), PLOTS.values(), ids=PLOTS)
+def test_svg_says_what_it_shows_and_repeats(plot: Plot, words: list[str], tmp_path: Path) -> None:
+    plot(tmp_path / "a.svg")
     with matplotlib.rc_context({"font.size": 30, "svg.hashsalt": "other", "axes.grid": False}):  # a user's own taste
-        draw(tmp_path / "b.svg")
+        plot(tmp_path / "b.svg")
         assert matplotlib.rcParams["font.size"] == 30
     tree = ET.parse(tmp_path / "a.svg")
     written = "\n".join(element.text or "" for element in tree.iter("{http://www.w3.org/2000/svg}text"))
@@ -153,9 +153,9 @@ def test_svg_says_what_it_shows_and_repeats(draw: Draw, words: list[str], tmp_pa
     ],
 )
 def test_png_is_whole_and_repeats(name: str, tmp_path: Path) -> None:
-    draw = PLOTS[name][0]
+    plot = PLOTS[name][0]
     for file in ("a.png", "b.PNG"):
-        draw(tmp_path / file)
+        plot(tmp_path / file)
     with Image.open(tmp_path / "a.png") as picture:
         picture.load()
         assert picture.format == "PNG"
@@ -165,7 +165,7 @@ def test_png_is_whole_and_repeats(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.PNG").read_bytes()
 
 
-OTHERS: list[tuple[str, Draw]] = [
+OTHERS: list[tuple[str, Plot]] = [
     ("scatter of one", scatter([ScatterPoint("3-1-7", 0.41, None, -1.9, True, True)])),
     ("curves of one image", curves(none=np.full((1, 6), 0.9999))),
     ("operations of one image", operations({LONG: same(1, 0.4001)}, same(1, 0.5))),
@@ -176,7 +176,7 @@ OTHERS: list[tuple[str, Draw]] = [
 
 
 @pytest.mark.parametrize(("name", "other"), OTHERS)
-def test_other_data_give_another_picture(name: str, other: Draw, tmp_path: Path) -> None:
+def test_other_data_give_another_picture(name: str, other: Plot, tmp_path: Path) -> None:
     PLOTS[name][0](tmp_path / "a.svg")
     other(tmp_path / "b.svg")
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
@@ -192,7 +192,7 @@ def test_other_suffixes_are_refused(kind: str, name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "draw",
+    "plot",
     [
         scatter([]),
         scatter([ScatterPoint("1", None, None, -1.9)]),
@@ -210,9 +210,9 @@ def test_other_suffixes_are_refused(kind: str, name: str, tmp_path: Path) -> Non
         race(RaceRound(8, {"1": float("inf")})),
     ],
 )
-def test_nothing_to_draw_is_one_line(draw: Draw, tmp_path: Path) -> None:
+def test_nothing_to_plot_is_one_line(plot: Plot, tmp_path: Path) -> None:
     with pytest.raises(GradveilError) as caught:
-        draw(tmp_path / "a.svg")
+        plot(tmp_path / "a.svg")
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 

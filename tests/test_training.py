@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from gradveil.cli.network import open_network
+from gradveil.cli.options import NetworkOptions
 from gradveil.client import Client, gradient
 from gradveil.datasets import load
 from gradveil.defenses import Defense, PoissonSampled, parse_defense
@@ -285,17 +285,15 @@ def test_weights_of_a_defended_training_know_their_network(few: Dataset, tmp_pat
     assert card.defense == "precode:k=8"
     assert list(bottlenecks(network)) == ["net.classify.precode"]
     for defense in (None, "none", "precode:k=8", "precode:k=8 | prune:0.9"):
-        opened = open_network(
-            None, trained.weights, few, 0, defense=None if defense is None else parse_defense(defense)
-        )
+        opened = NetworkOptions(weights=trained.weights).open(few, 0, defense=defense and parse_defense(defense))
         assert list(bottlenecks(opened.module)) == ["net.classify.precode"]
         assert str(opened.stage) == "trained for 1 epochs with precode:k=8"
         assert all(torch.equal(opened.module.state_dict()[name], one) for name, one in network.state_dict().items())
     with pytest.raises(GradveilError, match="changes the network otherwise"):
-        open_network(None, trained.weights, few, 0, defense=parse_defense("precode:k=16"))
+        NetworkOptions(weights=trained.weights).open(few, 0, defense=parse_defense("precode:k=16"))
     plain = train(few, "lenet", tmp_path / "prune", recipe=recipe, defense=parse_defense("prune:0.5"))
-    opened = open_network(None, plain.weights, few, 0, defense=parse_defense("precode"))
-    assert opened.stage == "trained for 1 epochs with prune:0.5, what the defense adds untrained"
+    opened = NetworkOptions(weights=plain.weights).open(few, 0, defense=parse_defense("precode"))
+    assert str(opened.stage) == "trained for 1 epochs with prune:0.5, what the defense adds untrained"
 
 
 @pytest.mark.parametrize("defense", ["somewhere/best.json", "best", "3-1-7 | train-only:best", "nonsense"])

@@ -8,22 +8,21 @@ from typing import Annotated
 import click
 import typer
 
-from gradveil.cli import (
-    attack,
-    audit,
-    curious,
-    data,
-    defenses,
-    demo,
-    federate,
-    invert,
-    operations,
-    policies,
-    report,
-    score,
-    search,
-    train,
-)
+from gradveil.cli.attack import attack
+from gradveil.cli.audit import audit
+from gradveil.cli.curious import curious
+from gradveil.cli.data import data
+from gradveil.cli.defenses import defenses
+from gradveil.cli.demo import demo
+from gradveil.cli.federate import federate
+from gradveil.cli.invert import invert
+from gradveil.cli.operations import operations
+from gradveil.cli.options import expand
+from gradveil.cli.policies import apply, count, show
+from gradveil.cli.report import report
+from gradveil.cli.score import score
+from gradveil.cli.search import search
+from gradveil.cli.train import train
 from gradveil.errors import GradveilError
 from gradveil.version import __version__
 
@@ -45,45 +44,39 @@ app = typer.Typer(
         gradveil audit  --model convnet-16 --defenses 3-1-7,prune:0.95 --images 16 --iterations 200
     """,
 )
-app.command()(demo.demo)
-app.command()(data.data)
-app.command()(audit.audit)
-app.command()(train.train)
-app.command()(score.score)
-app.command()(search.search)
-app.command()(operations.operations)
-app.command()(defenses.defenses)
-app.add_typer(policies.policies, name="policies")
-app.command()(policies.apply)
-app.command()(attack.attack)
-app.command()(invert.invert)
-app.command()(federate.federate)
-app.command()(curious.curious)
-app.command()(report.report)
 
 
-def _help(command: Callable[..., object] | None) -> str:
+def _help(command: Callable[..., object]) -> str:
     """Its docstring with the examples in a fence: typer may take their indentation away, and then runs them together."""
     text, heading, examples = (inspect.getdoc(command) or "").partition("Examples:\n\n")
     return f"{text}{heading}```\n{inspect.cleandoc(examples)}\n```" if heading else text
 
 
-for _command in (*app.registered_commands, *policies.policies.registered_commands):
-    _command.help = _help(_command.callback)
+def _add(app: typer.Typer, *commands: Callable[..., None]) -> None:
+    for command in commands:
+        app.command(help=_help(command))(expand(command))
+
+
+_add(
+    app, demo, data, audit, train, score, search, operations, defenses, apply, attack, invert, federate, curious, report
+)
+about_policies = typer.Typer(no_args_is_help=True, help="Show what a policy does. Count how many policies there are.")
+_add(about_policies, show, count)
+app.add_typer(about_policies, name="policies")
 
 
 @app.callback()
-def options(
+def print_version(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
-    """Options of gradveil itself."""
+    """Print the version where it is asked for."""
     if version:
         typer.echo(__version__)
         raise typer.Exit
 
 
 def main() -> None:
-    """Run the command line; whatever a user can mend is one line on standard error and exit code 2."""
+    """Run the command line. What a user can mend is one line on standard error and exit code 2."""
     try:
         code = app(standalone_mode=False)
     except GradveilError as error:

@@ -1,15 +1,18 @@
 """`gradveil audit`: how much leaks, which defense protects, and what it costs."""
 
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
-from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.network import ModelOption, model_of
-from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say, table
-from gradveil.cli.report import FormatOption
+from gradveil.cli.options import DEFAULT_WORKERS, IterationsOption, NetworkOptions, RunOptions, WorkersOption
+from gradveil.cli.output import check_folder, emit, mean_and_deviation, print_table, say
+from gradveil.cli.report import FormatOption, parse_formats, write_formats
+from gradveil.errors import GradveilError
+from gradveil.progress import bar
 
 if TYPE_CHECKING:
     from gradveil.auditing.plan import AuditSettings
@@ -17,40 +20,25 @@ if TYPE_CHECKING:
 
 
 def audit(
-    model: ModelOption = None,
-    weights: Annotated[
-        Path | None, typer.Option(help="safetensors file of a trained model; then --stages is trained.")
-    ] = None,
-    dataset: DatasetOption = EMBEDDED,
-    defenses: Annotated[
-        str, typer.Option(help="With commas; none and random policies are always there: 3-1-7,prune:0.9,policy.json")
-    ] = "3-1-7+43-18-18",
-    attacks: Annotated[str, typer.Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
-    stages: Annotated[str | None, typer.Option(help="Training steps, or trained: 0,1,5,20,trained.")] = None,
-    images: Annotated[
-        int, typer.Option(help="How many training images are attacked, the classes in turn.", min=1)
-    ] = 32,
-    eps: Annotated[
-        str, typer.Option(help="PSNR in dB that no reconstruction should reach; several with commas.")
-    ] = "20",
-    iterations: Annotated[int | None, typer.Option(help="Of the attacks; default: as published.", min=1)] = None,
-    epochs: Annotated[int, typer.Option(help="Of the trainings.", min=1)] = 12,
-    trainings: Annotated[
-        int, typer.Option(help="Trainings per defense, each with its own seed, to measure accuracy; 0: none.", min=0)
-    ] = 0,
-    lpips: Annotated[
-        bool, typer.Option("--lpips", help="Also LPIPS, whose weights must have been downloaded.")
-    ] = False,
+    *,
+    network: NetworkOptions,
+    defenses: Annotated[str, Option(help="3-1-7,prune:0.9,policy.json; none and random are added.")] = "3-1-7+43-18-18",
+    attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
+    stages: Annotated[str | None, Option(help="Steps, or trained. Default: 0,5,20, with --weights trained.")] = None,
+    images: Annotated[int, Option(help="How many training images are attacked, the classes in turn.", min=1)] = 32,
+    eps: Annotated[str, Option(help="PSNR in dB that no reconstruction should reach; several with commas.")] = "20",
+    iterations: IterationsOption = None,
+    epochs: Annotated[int, Option(help="Of the trainings.", min=1)] = 12,
+    trainings: Annotated[int, Option(help="Trainings per defense to measure accuracy, each with its seed.", min=0)] = 0,
+    lpips: Annotated[bool, Option("--lpips", help="Also LPIPS. Its weights must have been downloaded.")] = False,
     form: FormatOption = "html",
-    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/audit/DATASET-MODEL.")] = None,
+    out: Annotated[Path | None, Option(help="Run folder. Default: runs/audit/DATASET-MODEL.")] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
-    data_dir: DataDirOption = None,
-    seed: SeedOption = 0,
-    json: JsonOption = False,
+    options: RunOptions,
 ) -> None:
-    """Attack every defense at every stage, with attackers who know it, and say what the numbers allow; ends with a page.
+    """Attack every defense at every stage, with attackers who know it, and write a page with the verdicts.
 
-    Killed and started again it goes on; what was attacked or trained before is not done again.
+    Killed and started again, it goes on. What was attacked or trained before is not done again.
 
     Examples:
 
@@ -58,54 +46,49 @@ def audit(
         gradveil audit --model lenet --attacks idlg,fast --stages 0,5,20 --trainings 3
         gradveil audit --model my_pkg.nets:build --weights w.safetensors --dataset folder:my/images --defenses policy.json
     """
-    from dataclasses import asdict
-
-    from gradveil import datasets
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
     from gradveil.auditing.plan import TRAINED, AuditSettings, split_defenses
-    from gradveil.cli.report import parse_formats, write_formats
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug
-    from gradveil.progress import bar
 
-    name = model_of(model, weights)
+    name, dataset = network.name, network.dataset
     settings = AuditSettings(
         dataset=dataset,
         model=name,
         # Policy files are read once: afterwards the policy itself is the text.
         defenses=tuple(str(parse_defense(one)) for one in split_defenses(defenses)),
         attacks=parse_words(attacks),
-        stages=parse_words(stages or ("0,5,20" if weights is None else TRAINED)),
+        stages=parse_words(stages or ("0,5,20" if network.weights is None else TRAINED)),
         images=images,
         eps=parse_decibels(eps),
         iterations=iterations,
         epochs=epochs,
         trainings=trainings,
-        weights=None if weights is None else str(weights),
-        seed=seed,
+        weights=None if network.weights is None else str(network.weights),
+        seed=options.seed,
     )
     plan = settings.parse()
     wanted = parse_formats(form)
     folder = out or Path("runs/audit") / slug(dataset, name)
     check_folder(folder)
     metric = lpips_metric() if lpips else None
-    loaded = datasets.load(dataset, data_dir=data_dir, seed=seed)
+    loaded = options.load(dataset)
 
     def notes(plans: tuple[AuditSettings, ...]) -> RunNotes:
         # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.
-        commands = [command_of(one, folder, data_dir=data_dir, lpips=lpips) for one in plans]
+        commands = [command_of(one, folder, data_dir=options.data_dir, lpips=lpips) for one in plans]
         return RunNotes(title=f"Audit of {name} on {dataset}", commands=tuple(commands))
 
     study = run_audit(plan, loaded, folder, workers=workers, metric=metric, notes=notes, progress=bar)
     written = write_formats(study, wanted)
-    if json:
+    if options.json:
         emit(
             {
-                "out": str(folder),
+                "out": folder,
                 "plan": asdict(settings),
-                "files": [str(path) for path in written],
+                "files": written,
                 "overall": [asdict(one.overall) for summaries in study.summaries.values() for one in summaries],
                 "verdicts": [asdict(verdict) for verdict in study.verdicts],
                 "accuracy": [asdict(loss) for loss in study.losses.values()],
@@ -117,16 +100,16 @@ def audit(
 
 
 def print_verdicts(study: "Study") -> None:
-    """The verdict on every defense, for people."""
+    """Print the verdict on every defense."""
     for (dataset, model), summaries in study.summaries.items():
-        table(
+        print_table(
             f"{model} on {dataset}",
             ["defense", "verdict", "gain at worst, dB", "accuracy lost"],
             [
                 [
                     one.overall.defense,
                     one.overall.level,
-                    f"{one.worst.mean:+.1f}" + ("" if one.worst.sd is None else f" ± {one.worst.sd:.1f}"),
+                    mean_and_deviation(one.worst.mean, one.worst.sd),
                     "-" if one.loss is None else f"{100 * one.loss.loss:+.1f} points",
                 ]
                 for one in summaries
@@ -137,7 +120,7 @@ def print_verdicts(study: "Study") -> None:
 
 
 def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
-    """What repeats the audit."""
+    """The command that repeats the audit."""
     options: dict[str, str | int | float | None] = {
         "model": plan.model,
         "weights": plan.weights,
@@ -154,8 +137,8 @@ def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = N
         "data-dir": None if data_dir is None else str(data_dir),
         "out": str(folder),
     }
-    said = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
-    return " ".join(["gradveil audit", *said, *(["--lpips"] if lpips else [])])
+    given = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
+    return " ".join(["gradveil audit", *given, *(["--lpips"] if lpips else [])])
 
 
 def parse_words(text: str) -> tuple[str, ...]:
@@ -165,8 +148,6 @@ def parse_words(text: str) -> tuple[str, ...]:
 
 def parse_decibels(text: str) -> tuple[float, ...]:
     """Numbers with commas between them."""
-    from gradveil.errors import GradveilError
-
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:

@@ -1,14 +1,16 @@
 """`gradveil curious`: attack what was recorded while participants trained, and show accuracy and leakage per round."""
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from gradveil.cli.data import DataDirOption
-from gradveil.cli.output import JsonOption, emit, say, table
+from gradveil.cli.options import AttackerOption, DataDirOption, IterationsOption, JsonOption, LabelsOption
+from gradveil.cli.output import emit, mean_and_deviation, print_table, say
+from gradveil.errors import GradveilError
+from gradveil.progress import bar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,40 +21,43 @@ if TYPE_CHECKING:
     from gradveil.federated.plan import FederatedPlan
     from gradveil.leakage.scenario import Scenario
 
-IterationsOption = Annotated[int | None, typer.Option(help="Of the attack; default: as published.", min=1)]
-LabelsOption = Annotated[
-    str | None, typer.Option(help="known, read (off the gradient) or joint (searched for); default: as published.")
-]
-AttackerOption = Annotated[
-    str | None,
-    typer.Option(help="plain; adaptive: knows the defense; draw: also what it drew; simulate: tries it on guesses."),
-]
+
+@dataclass(frozen=True)
+class AttackOptions:
+    """How recordings are attacked."""
+
+    attacker: AttackerOption = None
+    iterations: IterationsOption = None
+    labels: LabelsOption = None
+
+    def scenario(self, before: "Scenario | None", attack: str | None, seed: int | None) -> "Scenario":
+        """As `before` except for what was asked for. Each recording fills in what it is of."""
+        from gradveil.leakage.scenario import ScenarioKey
+        from gradveil.training.stage import Stage
+
+        key = ScenarioKey("", "", Stage(), "none", "", None, 0) if before is None else before.key
+        asked = asdict(self) | {"attack": attack, "seed": seed}
+        return replace(key, **{name: value for name, value in asked.items() if value is not None}).parse()
 
 
 def curious(
-    folder: Annotated[Path, typer.Argument(help="A run folder of `gradveil federate`.")],
-    attack: Annotated[
-        str | None, typer.Option(help="A name from `gradveil attack list`; default: the run's own.")
-    ] = None,
-    attacker: AttackerOption = None,
-    iterations: IterationsOption = None,
-    labels: LabelsOption = None,
-    model: Annotated[
-        str | None, typer.Option(help="Allow the recordings to run this model of your own, package.module:function.")
-    ] = None,
-    dataset: Annotated[str | None, typer.Option(help="Allow them to read this folder:PATH or hf:NAME.")] = None,
+    *,
+    folder: Annotated[Path, Argument(help="A run folder of `gradveil federate`.")],
+    attack: Annotated[str | None, Option(help="A name from `gradveil attack list`. Default: the run's own.")] = None,
+    how: AttackOptions,
+    model: Annotated[str | None, Option(help="Allow recordings to run this model, package.module:function.")] = None,
+    dataset: Annotated[str | None, Option(help="Allow them to read this folder:PATH or hf:NAME.")] = None,
     data_dir: DataDirOption = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same result; default: the run's own.", min=0)] = None,
+    seed: Annotated[int | None, Option(help="Same seed, same result. Default: the run's own.", min=0)] = None,
     json: JsonOption = False,
 ) -> None:
-    """Attack what a curious server recorded; recordings that were attacked before are not attacked again.
+    """Attack what a curious server recorded. Recordings that were attacked before are not attacked again.
 
     Examples:
 
         gradveil curious runs/federate/mine
         gradveil curious runs/federate/mine --attack inverting-gradients --attacker adaptive
     """
-    from gradveil.errors import GradveilError
     from gradveil.federated.curious.watch import plan_loader, read_attack_settings
     from gradveil.federated.history import read_history
     from gradveil.federated.recordings import recordings_in
@@ -60,11 +65,11 @@ def curious(
     before = read_attack_settings(folder)
     if before is None and attack is None:
         raise GradveilError(f"{folder} does not say how to attack: use --attack NAME")
-    how = attack_scenario(before, attack, iterations, labels, attacker, seed)
+    scenario = how.scenario(before, attack, seed)
     load = plan_loader(data_dir, model=model, dataset=dataset)
     if not recordings_in(folder):
         raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")
-    leaks = attack_recorded(folder, how, load)
+    leaks = attack_recorded(folder, scenario, load)
     if not leaks:
         raise GradveilError(f"{folder} holds no recording that could be attacked")
     report_run(folder, _plan_of(folder), read_history(folder), leaks, load, json=json)
@@ -72,7 +77,6 @@ def curious(
 
 def _plan_of(folder: Path) -> "FederatedPlan":
     """The plan of the first recording that can be read."""
-    from gradveil.errors import GradveilError
     from gradveil.federated.recordings import read_recording, recordings_in
 
     for path in recordings_in(folder):
@@ -81,31 +85,12 @@ def _plan_of(folder: Path) -> "FederatedPlan":
     raise GradveilError(f"{folder} holds no readable recording")
 
 
-def attack_scenario(
-    before: "Scenario | None",
-    attack: str | None,
-    iterations: int | None,
-    labels: str | None,
-    attacker: str | None,
-    seed: int | None,
-) -> "Scenario":
-    """How recordings are attacked: as `before` except for what was asked for; each of them fills in what it is of."""
-    from gradveil.leakage.scenario import ScenarioKey
-    from gradveil.training.stage import Stage
-
-    key = ScenarioKey("", "", Stage(), "none", "", None, 0) if before is None else before.key
-    asked = {"attack": attack, "iterations": iterations, "labels": labels, "attacker": attacker, "seed": seed}
-    changes = {name: value for name, value in asked.items() if value is not None}
-    return replace(key, **changes).parse()  # type: ignore[arg-type]
-
-
 def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]":
-    """Attack all recordings of the folder that were not attacked yet, with a bar; says which cannot be."""
+    """Attack all recordings of the folder that were not attacked yet, with a bar. Say which cannot be attacked."""
     from gradveil.federated.curious.summary import leaks_of
     from gradveil.federated.curious.watch import attack_all
     from gradveil.federated.recordings import recordings_in
     from gradveil.parallel import using_one_thread
-    from gradveil.progress import bar
 
     total = how.attack.steps * len(recordings_in(folder))
     with using_one_thread(), bar(f"{how.key.attack} on what was recorded", total, "steps") as advance:
@@ -135,9 +120,7 @@ def report_run(
     *,
     json: bool,
 ) -> None:
-    """Accuracy and leakage per round as a table (or JSON), a CSV file and a plot; what the defense proves."""
-    from dataclasses import asdict
-
+    """Show accuracy and leakage per round as a table or JSON, a CSV file and a plot. Say what the defense proves."""
     from gradveil.federated.curious.summary import write_leaks
     from gradveil.plots import plot_rounds
 
@@ -151,7 +134,7 @@ def report_run(
     if json:
         emit(
             {
-                "out": str(folder),
+                "out": folder,
                 "plan": asdict(plan),
                 "history": [asdict(row) | {"accuracy_se": row.accuracy_se} for row in history],
                 "leakage": [asdict(leak) for leak in leaks],
@@ -161,7 +144,7 @@ def report_run(
         return
     accuracies = {row.round: f"{row.accuracy:.1%} ± {row.accuracy_se:.1%}" for row in history}
     if leaks:
-        table(
+        print_table(
             f"{plan.model}, defense {plan.defense}: gain over one colour in dB, mean ± deviation",
             ["round", "accuracy", "mean of", "images", "gain", "largest", "PSNR"],
             [
@@ -170,7 +153,7 @@ def report_run(
                     accuracies.get(leak.round, "-"),
                     str(leak.participants),
                     str(leak.images),
-                    f"{leak.gain:+.1f}" + ("" if leak.gain_sd is None else f" ± {leak.gain_sd:.1f}"),
+                    mean_and_deviation(leak.gain, leak.gain_sd),
                     f"{leak.gain_worst:+.1f}",
                     f"{leak.psnr:.1f}",
                 ]

@@ -1,29 +1,20 @@
 """`gradveil data`: which datasets there are, and what is in one."""
 
-from pathlib import Path
+from dataclasses import asdict
 from typing import Annotated
 
-import typer
+from typer import Argument
 
-from gradveil.cli.output import JsonOption, SeedOption, emit, table
-
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Where archives are found or put; default $GRADVEIL_DATA, else the user's cache."),
-]
-DatasetOption = Annotated[
-    str, typer.Option("--dataset", help="A name from `gradveil data`, folder:PATH or hf:NAME; [:10%] takes a share.")
-]
-EMBEDDED = "fashion-mnist-tenth"
+from gradveil.cli.options import RunOptions
+from gradveil.cli.output import emit, print_table
 
 
 def data(
-    name: Annotated[str | None, typer.Argument(help="Load this dataset and say what is in it.")] = None,
-    data_dir: DataDirOption = None,
-    seed: SeedOption = 0,
-    json: JsonOption = False,
+    *,
+    name: Annotated[str | None, Argument(help="Load this dataset and say what is in it.")] = None,
+    options: RunOptions,
 ) -> None:
-    """List the datasets: names, sizes, licence notes and what is present; or look into one.
+    """List the datasets: names, sizes, licence notes and what is present. With a name: look into this one.
 
     Examples:
 
@@ -31,16 +22,14 @@ def data(
         gradveil data "cifar10[:10%]" --data-dir ~/datasets
         gradveil data folder:my/images
     """
-    from dataclasses import asdict
-
     from gradveil import datasets
 
     if name is None:
-        rows = datasets.listing(data_dir)
-        if json:
+        rows = datasets.listing(options.data_dir)
+        if options.json:
             emit({"datasets": [asdict(row) for row in rows]})
             return
-        table(
+        print_table(
             "Datasets",
             ["name", "train", "test", "shape", "classes", "MB", "present", "licence"],
             [
@@ -58,7 +47,7 @@ def data(
             ],
         )
         return
-    loaded = datasets.load(name, data_dir=data_dir, seed=seed)
+    loaded = options.load(name)
     mean, std = datasets.channel_statistics(loaded.train.images)
     counts = loaded.train.labels.bincount(minlength=len(loaded.train.classes)).tolist()
     facts = {
@@ -70,7 +59,7 @@ def data(
         "std": std,
         "train_images_per_class": dict(zip(loaded.train.classes, counts, strict=True)),
     }
-    if json:
+    if options.json:
         emit(facts)
     else:
-        table(name, ["what", "value"], [[key, str(value)] for key, value in facts.items()])
+        print_table(name, ["what", "value"], [[key, str(value)] for key, value in facts.items()])

@@ -1,14 +1,13 @@
 """`gradveil defenses`: which defenses there are, what they prove and what they cost."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.network import DEFAULT_MODEL, ModelOption
-from gradveil.cli.output import JsonOption, SeedOption, emit, table
+from gradveil.cli.options import DEFAULT_MODEL, EMBEDDED, DatasetOption, ModelOption, RunOptions
+from gradveil.cli.output import emit, print_table
+from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
     from gradveil.defenses import Defense
@@ -18,21 +17,22 @@ SETTINGS = "settings and defaults"
 
 
 def defenses(
-    name: Annotated[str | None, typer.Argument(help="Only this one, such as dp-sgd:noise=1.1 or 3-1-7.")] = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Time a participant's step with and without.")] = False,
+    *,
+    name: Annotated[str | None, Argument(help="Only this one, such as dp-sgd:noise=1.1 or 3-1-7.")] = None,
+    measure: Annotated[bool, Option("--measure", help="Time a participant's step with and without.")] = False,
     model: ModelOption = None,
     dataset: DatasetOption = EMBEDDED,
-    batch: Annotated[int, typer.Option(help="Images in a batch; on average, for epsilon.", min=1)] = 16,
-    repeats: Annotated[int, typer.Option(help="Steps that are timed at most.", min=3)] = 15,
-    images: Annotated[int | None, typer.Option(help="For epsilon: how many images a participant has.", min=1)] = None,
-    steps: Annotated[int | None, typer.Option(help="For epsilon: how many steps are taken.", min=0)] = None,
-    delta: Annotated[float | None, typer.Option(help="For epsilon: the delta; default as the defense says.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Find the noise of dp-sgd that proves this epsilon.")] = None,
-    data_dir: DataDirOption = None,
-    seed: SeedOption = 0,
-    json: JsonOption = False,
+    batch: Annotated[int, Option(help="Images in a batch; on average, for epsilon.", min=1)] = 16,
+    repeats: Annotated[int, Option(help="Steps that are timed at most.", min=3)] = 15,
+    images: Annotated[int | None, Option(help="For epsilon: how many images a participant has.", min=1)] = None,
+    steps: Annotated[int | None, Option(help="For epsilon: how many steps are taken.", min=0)] = None,
+    delta: Annotated[float | None, Option(help="For epsilon: the delta. Default: as the defense says.")] = None,
+    epsilon: Annotated[float | None, Option(help="Find the noise of dp-sgd that proves this epsilon.")] = None,
+    options: RunOptions,
 ) -> None:
-    """List the defenses: settings, what is proven and, measured, what they cost; or state the epsilon of dp-sgd.
+    """List the defenses: settings, what they prove and, with --measure, what they cost.
+
+    With --images and --steps: state the epsilon of dp-sgd.
 
     Examples:
 
@@ -41,30 +41,28 @@ def defenses(
         gradveil defenses dp-sgd:noise=1.1 --images 1000 --batch 13 --steps 500 --delta 1e-5
         gradveil defenses dp-sgd:norm=0.5 --epsilon 3 --images 1000 --batch 13 --steps 500
     """
-    from dataclasses import asdict
-
     from gradveil.defenses import DEFENSES, EXAMPLES, parse_defense
 
     chosen = [name] if name else [*(EXAMPLES.get(one, one) for one in DEFENSES), "3-1-7"]
-    rows = [_row(parse_defense(one)) for one in chosen]
+    rows = [_facts_of(parse_defense(one)) for one in chosen]
     if not (images is steps is delta is epsilon is None):
         rows[0] = _with_epsilon(rows[0], images, batch, steps, delta, epsilon)
     if measure:
-        rows = _with_costs(rows, model or DEFAULT_MODEL, dataset, data_dir, batch, repeats, seed)
-    if json:
+        rows = _with_costs(rows, model or DEFAULT_MODEL, dataset, batch, repeats, options)
+    if options.json:
         emit({"defenses": [asdict(row) | {"defense": str(row.defense)} for row in rows]})
     elif name:
-        table(str(rows[0].defense), ["what", "value"], rows[0].words().items())
+        print_table(str(rows[0].defense), ["what", "value"], rows[0].words().items())
     else:
         columns = ["extra parameters", "time per step"] if measure else ["what it does", SETTINGS, "proven"]
-        table(
+        print_table(
             "Defenses", ["defense", *columns], [[str(row.defense), *(row.words()[c] for c in columns)] for row in rows]
         )
 
 
 @dataclass(frozen=True)
 class DefenseFacts:
-    """A defense and what there is to say of it; `refused` is why its cost could not be measured."""
+    """A defense and what there is to say of it. `refused` says why its cost could not be measured."""
 
     defense: "Defense"
     description: str
@@ -76,7 +74,7 @@ class DefenseFacts:
     refused: str | None = None
 
     def words(self) -> dict[str, str]:
-        """The same for people."""
+        """The same in words."""
         settings = [key if value is None else f"{key}={value}" for key, value in self.settings.items()]
         found = {"what it does": self.description, SETTINGS: ", ".join(settings), "proven": self.guarantee}
         if self.epsilon is not None:
@@ -90,9 +88,7 @@ class DefenseFacts:
         return found
 
 
-def _row(defense: "Defense") -> DefenseFacts:
-    from dataclasses import MISSING, fields, is_dataclass
-
+def _facts_of(defense: "Defense") -> DefenseFacts:
     from gradveil.defenses import DEFENSES
     from gradveil.naming import format_setting
 
@@ -108,7 +104,6 @@ def _with_epsilon(
     row: DefenseFacts, images: int | None, batch: int, steps: int | None, delta: float | None, epsilon: float | None
 ) -> DefenseFacts:
     from gradveil.defenses.parts import private_part
-    from gradveil.errors import GradveilError
 
     private = private_part(row.defense)
     if private is None:
@@ -117,33 +112,31 @@ def _with_epsilon(
         raise GradveilError("epsilon needs --images and --steps, such as --images 1000 --batch 13 --steps 500")
     if batch > images:
         raise GradveilError(f"a batch of {batch} is more than the {images} images there are")
-    told = private if delta is None else replace(private, delta=delta)
+    dp_sgd = private if delta is None else replace(private, delta=delta)
     if epsilon is not None:
         if private != row.defense:
             raise GradveilError(f"the noise is found for dp-sgd alone, got {row.defense}: use dp-sgd:norm=1")
-        told = told.for_epsilon(epsilon, batch / images, steps)
-        row = replace(row, defense=told)
-    return replace(row, epsilon=told.epsilon(batch / images, steps), delta=told.delta)
+        dp_sgd = dp_sgd.for_epsilon(epsilon, batch / images, steps)
+        row = replace(row, defense=dp_sgd)
+    return replace(row, epsilon=dp_sgd.epsilon(batch / images, steps), delta=dp_sgd.delta)
 
 
 def _with_costs(
-    rows: list[DefenseFacts], model: str, dataset: str, data_dir: Path | None, batch: int, repeats: int, seed: int
+    rows: list[DefenseFacts], model: str, dataset: str, batch: int, repeats: int, options: RunOptions
 ) -> list[DefenseFacts]:
-    from gradveil.datasets import load
     from gradveil.defenses.costs import cost_of
-    from gradveil.errors import GradveilError
     from gradveil.models import untrained_model
     from gradveil.parallel import using_one_thread
 
-    loaded = load(dataset, data_dir=data_dir, seed=seed)
+    loaded = options.load(dataset)
     if batch > len(loaded.train):
         raise GradveilError(f"a batch of {batch} is more than the {len(loaded.train)} images there are")
-    network, images = untrained_model(model, loaded, seed=seed).train(), loaded.train.take(range(batch))
+    network, images = untrained_model(model, loaded, seed=options.seed).train(), loaded.train.take(range(batch))
     measured = []
     for row in rows:
         try:
             with using_one_thread():
-                cost = cost_of(row.defense, network, images, repeats=repeats, seed=seed)
+                cost = cost_of(row.defense, network, images, repeats=repeats, seed=options.seed)
             measured.append(replace(row, cost=cost))
         except GradveilError as error:
             # One that does not fit this network is no reason to say nothing of the others.

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
+from gradveil.cli.options import RunOptions, WorkersOption
 from gradveil.cli.output import say
+from gradveil.errors import GradveilError
+from gradveil.progress import bar
 
 if TYPE_CHECKING:
     from gradveil.federated.curiosity import Curiosity
@@ -16,161 +19,115 @@ if TYPE_CHECKING:
 
 ENGINES = ("embedded", "flower", "gloo")
 
-EngineOption = Annotated[
-    str,
-    typer.Option(
-        "--engine", help="embedded: all in this process; flower: simulated, or a SuperLink; gloo: without a server."
-    ),
-]
-SuperLinkOption = Annotated[
-    str | None,
-    typer.Option(
-        "--superlink", help="Train on the SuperNodes of this SuperLink, HOST:PORT, or a name you gave it in Flower."
-    ),
-]
-CertificatesOption = Annotated[
-    Path | None,
-    typer.Option("--root-certificates", help="Trust a SuperLink by this certificate; default the system's."),
-]
-InsecureOption = Annotated[
-    bool, typer.Option("--insecure", help="Reach the SuperLink without TLS: for trying things out.")
-]
-TopologyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--topology", help="Who talks with whom without a server: ring, complete, random:0.4, or a file of i j lines."
-    ),
-]
-RankOption = Annotated[
-    int | None, typer.Option("--rank", help="Take part as this participant, with the others on other machines.", min=0)
-]
-RendezvousOption = Annotated[
-    str | None, typer.Option("--rendezvous", help="HOST:PORT of participant 0, where participants of --rank meet.")
-]
-TimeoutOption = Annotated[
-    float, typer.Option("--timeout", help="Seconds a round waits on Flower before it goes on without the rest.")
-]
-PatienceOption = Annotated[
-    float,
-    typer.Option("--patience", help="Seconds to wait until everybody is there (flower), or for a neighbour (gloo)."),
-]
-
 
 @dataclass(frozen=True)
 class Engine:
-    """Trains, with somebody curious or without, and gives the history; `topology` is who talks with whom where it matters."""
+    """`train` gives the history, with somebody curious or without. `topology` is who talks with whom where it matters."""
 
     train: "Callable[[Curiosity | None], Sequence[HistoryRow]]"
     topology: str | None = None
 
-    def __call__(self, curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
-        return self.train(curiosity)
 
+@dataclass(frozen=True)
+class EngineOptions:
+    """Which engine trains, and how its participants find each other."""
 
-def trainer(
-    engine: str,
-    plan: "FederatedPlan",
-    folder: Path,
-    *,
-    data_dir: Path | None,
-    superlink: str | None,
-    root_certificates: Path | None,
-    insecure: bool,
-    timeout: float,
-    patience: float,
-    workers: int,
-    topology: str | None,
-    rank: int | None,
-    rendezvous: str | None,
-) -> Engine:
-    """What trains as planned in `folder`; wrong settings fail here, before anything starts."""
-    from gradveil import datasets
-    from gradveil.errors import GradveilError
-    from gradveil.naming import unknown
-    from gradveil.progress import bar
+    engine: Annotated[str, Option(help="embedded (in this process), flower, or gloo (without a server).")] = "embedded"
+    superlink: Annotated[str | None, Option(help="Train on this SuperLink: HOST:PORT, or its name in Flower.")] = None
+    root_certificates: Annotated[Path | None, Option(help="Certificate of the SuperLink. Default: the system's.")] = (
+        None
+    )
+    insecure: Annotated[bool, Option("--insecure", help="Reach the SuperLink without TLS, to try things out.")] = False
+    timeout: Annotated[float, Option(help="Seconds a round waits on Flower before it goes on without the rest.")] = (
+        300.0
+    )
+    patience: Annotated[float, Option(help="Seconds to wait for everybody (flower) or a neighbour (gloo).")] = 300.0
+    workers: WorkersOption = 1
+    topology: Annotated[str | None, Option(help="ring, complete, random:0.4, or a file with a line i j per link.")] = (
+        None
+    )
+    rank: Annotated[int | None, Option(help="Take part as this participant. The others are elsewhere.", min=0)] = None
+    rendezvous: Annotated[str | None, Option(help="HOST:PORT of participant 0, where those with --rank meet.")] = None
 
-    if engine not in ENGINES:
-        raise unknown(engine, ENGINES, "engine")
-    if superlink is None and (insecure or root_certificates is not None):
-        raise GradveilError(
-            "--insecure and --root-certificates are about a SuperLink: --superlink HOST:PORT is missing"
-        )
-    if engine != "gloo" and (topology is not None or rank is not None or rendezvous is not None):
-        raise GradveilError("--topology, --rank and --rendezvous are for training without a server: use --engine gloo")
-    if engine == "gloo":
-        return _without_server(
-            plan, folder, data_dir, "ring" if topology is None else topology, rank, rendezvous, patience
-        )
-    if engine == "embedded":
+    def prepare(self, plan: "FederatedPlan", folder: Path, options: RunOptions) -> Engine:
+        """What trains as planned in `folder`. Wrong settings fail here, before anything starts."""
+        from gradveil.naming import unknown
+
+        if self.engine not in ENGINES:
+            raise unknown(self.engine, ENGINES, "engine")
+        if self.superlink is None and (self.insecure or self.root_certificates is not None):
+            raise GradveilError(
+                "--insecure and --root-certificates are about a SuperLink: --superlink HOST:PORT is missing"
+            )
+        if self.engine == "gloo":
+            return self._gossip(plan, folder, options)
+        if (self.topology, self.rank, self.rendezvous) != (None, None, None):
+            raise GradveilError(
+                "--topology, --rank and --rendezvous are for training without a server: use --engine gloo"
+            )
+        if self.engine == "flower":
+            return self._flower(plan, folder, options)
         from gradveil.federated.rounds import federate
 
-        if superlink is not None:
+        if self.superlink is not None:
             raise GradveilError("a SuperLink is for Flower: use --engine flower")
-        loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
+        loaded = options.load(plan.dataset)
         return Engine(lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history)
-    from gradveil.federated.flower.setup import check_flower, disable_telemetry
 
-    check_flower(ray=superlink is None)
-    disable_telemetry()
-    from gradveil.federated.flower.deployment import SuperLink, deploy
-    from gradveil.federated.flower.run import FlowerRun
-    from gradveil.federated.flower.simulation import simulate
-    from gradveil.federated.history import read_history
+    def _flower(self, plan: "FederatedPlan", folder: Path, options: RunOptions) -> Engine:
+        from gradveil.federated.flower.setup import check_flower, disable_telemetry
 
-    # On another machine a relative folder would be anywhere.
-    run = FlowerRun(
-        plan, folder.resolve(), timeout=timeout, patience=patience, data_dir=data_dir and data_dir.resolve()
-    )
-    if superlink is None:
-        return Engine(lambda curiosity: simulate(run.with_curiosity(curiosity), workers=workers, progress=bar).history)
-    link = SuperLink(superlink, root_certificates, insecure)
+        check_flower(ray=self.superlink is None)
+        disable_telemetry()
+        from gradveil.federated.flower.deployment import SuperLink, deploy
+        from gradveil.federated.flower.run import FlowerRun
+        from gradveil.federated.flower.simulation import simulate
+        from gradveil.federated.history import read_history
 
-    def deployed(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
-        deploy(run.with_curiosity(curiosity), link, folder / "flower-app", line=say)
-        if not (folder / "history.csv").is_file():
-            say(f"the results are in {run.folder} on the machine of the SuperLink")
-            return ()
-        return read_history(folder)
+        # On another machine a relative folder would be anywhere.
+        data_dir = options.data_dir and options.data_dir.resolve()
+        run = FlowerRun(plan, folder.resolve(), timeout=self.timeout, patience=self.patience, data_dir=data_dir)
+        if self.superlink is None:
+            return Engine(
+                lambda curiosity: simulate(run.with_curiosity(curiosity), workers=self.workers, progress=bar).history
+            )
+        link = SuperLink(self.superlink, self.root_certificates, self.insecure)
 
-    return Engine(deployed)
+        def train(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
+            deploy(run.with_curiosity(curiosity), link, folder / "flower-app", line=say)
+            if not (folder / "history.csv").is_file():
+                say(f"the results are in {run.folder} on the machine of the SuperLink")
+                return ()
+            return read_history(folder)
 
+        return Engine(train)
 
-def _without_server(
-    plan: "FederatedPlan",
-    folder: Path,
-    data_dir: Path | None,
-    topology: str,
-    rank: int | None,
-    rendezvous: str | None,
-    patience: float,
-) -> Engine:
-    from gradveil import datasets
-    from gradveil.errors import GradveilError
-    from gradveil.federated.gossip.results import GossipResult
-    from gradveil.federated.gossip.settings import GossipSettings
-    from gradveil.federated.gossip.topology import parse_topology
-    from gradveil.federated.gossip.training import gossip, join
-    from gradveil.progress import bar
+    def _gossip(self, plan: "FederatedPlan", folder: Path, options: RunOptions) -> Engine:
+        from gradveil.federated.gossip.settings import GossipSettings
+        from gradveil.federated.gossip.topology import parse_topology
+        from gradveil.federated.gossip.training import gossip, join
 
-    graph = parse_topology(topology, plan.participants, seed=plan.seed)
-    if (rank is None) != (rendezvous is None):
-        raise GradveilError(
-            "--rank and --rendezvous belong together: without either all participants are on this machine"
-        )
-    loaded = datasets.load(plan.dataset, data_dir=data_dir, seed=plan.seed)
+        graph = parse_topology("ring" if self.topology is None else self.topology, plan.participants, seed=plan.seed)
+        if (self.rank is None) != (self.rendezvous is None):
+            raise GradveilError(
+                "--rank and --rendezvous belong together: without either all participants are on this machine"
+            )
+        loaded = options.load(plan.dataset)
 
-    def run(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
-        settings = GossipSettings(plan, graph, curiosity, patience=patience)
-        done: GossipResult | None
-        if rank is None or rendezvous is None:
-            done = gossip(settings, loaded, folder, progress=bar)
-        else:
-            done = join(settings, loaded, folder, rank=rank, rendezvous=rendezvous, progress=bar)
-        if done is None:
-            say(f"participant {rank} is done; the results are with participant 0")
-            return ()
-        own = [one.accuracy for one in done.peers]
-        say(f"participants' own accuracy: {min(own):.1%} to {max(own):.1%}; below is that of the mean of all weights")
-        return done.history
+        def train(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
+            settings = GossipSettings(plan, graph, curiosity, patience=self.patience)
+            done = (
+                gossip(settings, loaded, folder, progress=bar)
+                if self.rank is None or self.rendezvous is None
+                else join(settings, loaded, folder, rank=self.rank, rendezvous=self.rendezvous, progress=bar)
+            )
+            if done is None:
+                say(f"participant {self.rank} is done; the results are with participant 0")
+                return ()
+            own = [one.accuracy for one in done.peers]
+            say(
+                f"participants' own accuracy: {min(own):.1%} to {max(own):.1%}; below is that of the mean of all weights"
+            )
+            return done.history
 
-    return Engine(run, graph.text)
+        return Engine(train, graph.text)

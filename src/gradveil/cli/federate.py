@@ -1,89 +1,70 @@
 """`gradveil federate`: train together, and see what a curious server gets out of it."""
 
 import re
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from gradveil.cli.curious import (
-    AttackerOption,
-    IterationsOption,
-    LabelsOption,
-    attack_recorded,
-    attack_scenario,
-    report_run,
-)
-from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.engines import (
-    CertificatesOption,
-    EngineOption,
-    InsecureOption,
-    PatienceOption,
-    RankOption,
-    RendezvousOption,
-    SuperLinkOption,
-    TimeoutOption,
-    TopologyOption,
-    trainer,
-)
-from gradveil.cli.output import JsonOption, SeedOption, WorkersOption, check_folder
-from gradveil.cli.train import ModelOption
+from gradveil.cli.curious import AttackOptions, attack_recorded, report_run
+from gradveil.cli.engines import EngineOptions
+from gradveil.cli.options import EMBEDDED, DatasetOption, DefenseOption, NewModelOption, RunOptions, parse_numbers
+from gradveil.cli.output import check_folder
+from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
+    from gradveil.federated.curiosity import Curiosity
     from gradveil.federated.curious.summary import Leak
 
 
-def federate(
-    participants: Annotated[int, typer.Option(min=1)] = 10,
-    rounds: Annotated[int, typer.Option(min=1)] = 100,
-    defense: Annotated[str, typer.Option(help="none, 3-1-7+43-18-18, prune:0.7, '3-1-7 | clip:1', ...")] = "none",
-    model: ModelOption = "convnet-16",
-    dataset: DatasetOption = EMBEDDED,
-    partition: Annotated[str, typer.Option(help="iid, dirichlet:ALPHA or classes:K per participant.")] = "iid",
-    client: Annotated[str, typer.Option(help="fedsgd, or local steps: fedavg:lr=0.05,batch=16,epochs=1.")] = "fedsgd",
-    batch: Annotated[str, typer.Option(help="Images a participant takes per round, or all.")] = "13",
-    lr: Annotated[
-        float | None, typer.Option(help="Default 0.1, for fedavg its own rate; drops at 3/8, 5/8, 7/8.")
-    ] = None,
-    momentum: Annotated[float | None, typer.Option(help="Of the server's step; default 0.9, for fedavg 0.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Default 5e-4, for fedavg 0.")] = None,
-    per_round: Annotated[int | None, typer.Option(help="Participants per round; default all.", min=1)] = None,
-    dropout: Annotated[float, typer.Option(help="Chance of a participant to drop out of a round.")] = 0.0,
-    plain_images: Annotated[bool, typer.Option("--plain-images", help="Neither crop nor mirror the images.")] = False,
-    curious: Annotated[
-        str | None, typer.Option(help="Let a curious server attack, by this name from `gradveil attack list`.")
-    ] = None,
-    curious_rounds: Annotated[str, typer.Option(help="Rounds it records, 0 is the first.")] = "0",
-    curious_participant: Annotated[int, typer.Option(help="Whose update it records.", min=0)] = 0,
-    sums: Annotated[
-        str, typer.Option(help="Attack the mean of so many participants: 1,5,10 shows what secure aggregation buys.")
-    ] = "1",
-    victims: Annotated[int, typer.Option(help="How many participants, or sums, are attacked per round.", min=1)] = 1,
-    later: Annotated[
-        bool, typer.Option("--later", help="Record only; `gradveil curious FOLDER` attacks afterwards.")
-    ] = False,
-    attacker: AttackerOption = None,
-    iterations: IterationsOption = None,
-    labels: LabelsOption = None,
-    engine: EngineOption = "embedded",
-    superlink: SuperLinkOption = None,
-    root_certificates: CertificatesOption = None,
-    insecure: InsecureOption = False,
-    timeout: TimeoutOption = 300.0,
-    patience: PatienceOption = 300.0,
-    workers: WorkersOption = 1,
-    topology: TopologyOption = None,
-    rank: RankOption = None,
-    rendezvous: RendezvousOption = None,
-    out: Annotated[Path | None, typer.Option(help="Folder; default runs/federate/DATASET-MODEL-...")] = None,
-    data_dir: DataDirOption = None,
-    seed: SeedOption = 0,
-    json: JsonOption = False,
-) -> None:
-    """Train one model among several participants; killed and started again, it goes on and ends with the same weights.
+@dataclass(frozen=True)
+class CuriousOptions:
+    """What a curious server records."""
 
-    With --curious the server records updates and attacks them in the background: accuracy and leakage from one run.
+    curious_rounds: Annotated[str, Option(help="Rounds it records, 0 is the first.")] = "0"
+    curious_participant: Annotated[int, Option(help="Whose update it records.", min=0)] = 0
+    sums: Annotated[str, Option(help="Participants per mean, as secure aggregation shows it: 1,5,10.")] = "1"
+    victims: Annotated[int, Option(help="How many participants, or sums, are attacked per round.", min=1)] = 1
+    later: Annotated[bool, Option("--later", help="Record only. `gradveil curious FOLDER` attacks afterwards.")] = False
+
+    def curiosity(self) -> "Curiosity":
+        """The same as an object."""
+        from gradveil.federated.curiosity import Curiosity
+
+        rounds, sums = (
+            tuple(sorted(set(parse_numbers(text, f"{what} such as 1,5,10"))))
+            for what, text in (("rounds", self.curious_rounds), ("sums", self.sums))
+        )
+        return Curiosity(rounds, self.curious_participant, sums, self.victims)
+
+
+def federate(
+    *,
+    participants: Annotated[int, Option(min=1)] = 10,
+    rounds: Annotated[int, Option(min=1)] = 100,
+    defense: DefenseOption = "none",
+    model: NewModelOption = "convnet-16",
+    dataset: DatasetOption = EMBEDDED,
+    partition: Annotated[str, Option(help="iid, dirichlet:ALPHA or classes:K per participant.")] = "iid",
+    client: Annotated[str, Option(help="fedsgd, or local steps: fedavg:lr=0.05,batch=16,epochs=1.")] = "fedsgd",
+    batch: Annotated[str, Option(help="Images a participant takes per round, or all.")] = "13",
+    lr: Annotated[float | None, Option(help="Default: 0.1, for fedavg its own rate. Drops at 3/8, 5/8, 7/8.")] = None,
+    momentum: Annotated[float | None, Option(help="Of the server's step. Default: 0.9, for fedavg 0.")] = None,
+    weight_decay: Annotated[float | None, Option(help="Default: 5e-4, for fedavg 0.")] = None,
+    per_round: Annotated[int | None, Option(help="Participants per round. Default: all.", min=1)] = None,
+    dropout: Annotated[float, Option(help="Probability of a participant to drop out of a round.")] = 0.0,
+    plain_images: Annotated[bool, Option("--plain-images", help="Neither crop nor mirror the images.")] = False,
+    curious: Annotated[str | None, Option(help="A curious server attacks: a name from `gradveil attack list`.")] = None,
+    server: CuriousOptions,
+    attack: AttackOptions,
+    engine: EngineOptions,
+    out: Annotated[Path | None, Option(help="Folder. Default: runs/federate/DATASET-MODEL-...")] = None,
+    options: RunOptions,
+) -> None:
+    """Train one model among several participants. Killed and started again, it goes on and ends with the same weights.
+
+    With --curious the server records updates and attacks them in the background. One run gives accuracy and leakage.
 
     Examples:
 
@@ -97,8 +78,6 @@ def federate(
     """
     from gradveil.client import FedAvg, parse_client
     from gradveil.defenses import parse_defense
-    from gradveil.errors import GradveilError
-    from gradveil.federated.curiosity import Curiosity
     from gradveil.federated.curious.attacking import check_curious
     from gradveil.federated.curious.watch import plan_loader, watching, write_attack_settings
     from gradveil.federated.folder import claiming
@@ -122,80 +101,46 @@ def federate(
         per_round=per_round,
         dropout=dropout,
         augment=not plain_images,
-        seed=seed,
+        seed=options.seed,
     )
-    own = plan_loader(data_dir, model=model, dataset=dataset)
+    own = plan_loader(options.data_dir, model=model, dataset=dataset)
     curiosity, how = None, None
     if curious is None:
-        given = {
-            "--curious-rounds": curious_rounds != "0",
-            "--curious-participant": curious_participant != 0,
-            "--sums": sums != "1",
-            "--victims": victims != 1,
-            "--later": later,
-            "--attacker": attacker is not None,
-            "--iterations": iterations is not None,
-            "--labels": labels is not None,
-        }
-        option = next((option for option, differs in given.items() if differs), None)
-        if option is not None:
-            raise GradveilError(f"{option} is about a curious server's attack: --curious NAME is missing")
+        for group in (server, attack):
+            for field in fields(group):
+                if getattr(group, field.name) != field.default:
+                    option = f"--{field.name.replace('_', '-')}"
+                    raise GradveilError(f"{option} is about a curious server's attack: --curious NAME is missing")
     else:
-        looked_at = parse_numbers(curious_rounds, "rounds")
-        curiosity = Curiosity(looked_at, curious_participant, parse_numbers(sums, "sums"), victims)
+        curiosity = server.curiosity()
         curiosity.check(participants=participants, per_round=per_round or participants, rounds=rounds)
-        how = attack_scenario(None, curious, iterations, labels, attacker, seed)
+        how = attack.scenario(None, curious, options.seed)
         check_curious(plan, curiosity, how, own(plan))
     size = f"{plan.participants}x{plan.rounds}"
     folder = out or Path("runs/federate") / slug(plan.dataset, plan.model, size, plan.defense, f"seed{plan.seed}")
     check_folder(folder)
-    run = trainer(
-        engine,
-        plan,
-        folder,
-        data_dir=data_dir,
-        superlink=superlink,
-        root_certificates=root_certificates,
-        insecure=insecure,
-        timeout=timeout,
-        patience=patience,
-        workers=workers,
-        topology=topology,
-        rank=rank,
-        rendezvous=rendezvous,
-    )
+    trainer = engine.prepare(plan, folder, options)
     leaks: list[Leak] = []
     if how is None or curiosity is None:
-        history = run(None)
+        history = trainer.train(None)
     else:
-        with claiming(folder, plan, curiosity, run.topology):
+        with claiming(folder, plan, curiosity, trainer.topology):
             write_attack_settings(folder, how)
-            if later:
-                history = run(curiosity)
+            if server.later:
+                history = trainer.train(curiosity)
             else:
-                with watching(folder, plan, data_dir=data_dir):
-                    history = run(curiosity)
+                with watching(folder, plan, data_dir=options.data_dir):
+                    history = trainer.train(curiosity)
                     leaks = attack_recorded(folder, how, own)
-    if not history and not leaks and not json:
+    if not history and not leaks and not options.json:
         return  # one participant of many: others have the results
-    report_run(folder, plan, history, leaks, own, json=json)
+    report_run(folder, plan, history, leaks, own, json=options.json)
 
 
 def parse_batch(text: str) -> int | None:
     """`13` or `all`."""
-    from gradveil.errors import GradveilError
-
     if text == "all":
         return None
     if re.fullmatch(r"[1-9]\d{0,6}", text) is None:
-        raise GradveilError(f"a batch is a number of images such as 13, or all, got {text!r}")
+        raise GradveilError(f"expected a number of images such as 13, or all, got {text!r}")
     return int(text)
-
-
-def parse_numbers(text: str, what: str) -> tuple[int, ...]:
-    """`1,5,10` to numbers, each once, in order."""
-    from gradveil.errors import GradveilError
-
-    if re.fullmatch(r"\d{1,7}(,\d{1,7})*", text) is None:
-        raise GradveilError(f"expected {what} such as 1,5,10, got {text!r}")
-    return tuple(sorted({int(part) for part in text.split(",")}))

@@ -4,34 +4,41 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from gradveil.cli.network import DEFAULT_MODEL
-from gradveil.cli.output import JsonOption, SeedOption, check_folder, emit, say
+from gradveil.cli.options import (
+    DEFAULT_MODEL,
+    AttackOption,
+    IterationsOption,
+    JsonOption,
+    NewModelOption,
+    SeedOption,
+    parse_numbers,
+)
+from gradveil.cli.output import check_folder, emit, say
+from gradveil.errors import GradveilError
+from gradveil.io.files import writing
+from gradveil.progress import bar
 
 
 def invert(
-    gradients: Annotated[Path, typer.Argument(help="safetensors file, a tensor per parameter name.")],
-    model: Annotated[str, typer.Option(help="Model name, or package.module:function.")] = DEFAULT_MODEL,
-    weights: Annotated[
-        Path | None, typer.Option(help="safetensors file of the model's weights; without it they are the seed's.")
-    ] = None,
-    image_shape: Annotated[str, typer.Option(help="Channels x height x width.")] = "1x28x28",
-    classes: Annotated[int, typer.Option(help="How many classes the model tells apart.", min=1)] = 10,
-    labels: Annotated[
-        str | None, typer.Option(help="Their labels, such as 3 or 1,5,5; without them they are read off.")
-    ] = None,
-    images: Annotated[int, typer.Option(help="How many images are behind the gradient.", min=1, max=100)] = 1,
-    attack: Annotated[str, typer.Option(help="A name from `gradveil attack list`.")] = "adam+cosine",
-    iterations: Annotated[int | None, typer.Option(help="Default: as published.", min=1)] = None,
+    gradients: Annotated[Path, Argument(help="safetensors file, a tensor per parameter name.")],
+    model: NewModelOption = DEFAULT_MODEL,
+    weights: Annotated[Path | None, Option(help="The model's weights, safetensors. Default: the seed's.")] = None,
+    image_shape: Annotated[str, Option(help="Channels x height x width.")] = "1x28x28",
+    classes: Annotated[int, Option(help="How many classes the model has.", min=1)] = 10,
+    labels: Annotated[str | None, Option(help="Such as 3 or 1,5,5. Default: read off the gradient.")] = None,
+    images: Annotated[int, Option(help="How many images are behind the gradient.", min=1, max=100)] = 1,
+    attack: AttackOption = "adam+cosine",
+    iterations: IterationsOption = None,
     client: Annotated[
-        str, typer.Option(help="fedsgd, or for (weights before - after) / lr: fedavg:batch=1,lr=0.01,epochs=1.")
+        str, Option(help="fedsgd, or for (weights before - after) / lr: fedavg:batch=1,lr=0.01,epochs=1.")
     ] = "fedsgd",
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("runs/invert"),
+    out: Annotated[Path, Option(help="Folder for the pictures.")] = Path("runs/invert"),
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Rebuild the images behind a gradient of your own system; no dataset is needed.
+    """Rebuild the images behind a gradient of your own system. No dataset is needed.
 
     Examples:
 
@@ -42,12 +49,10 @@ def invert(
     from gradveil.attacks.inverting import invert as run
     from gradveil.client import parse_client
     from gradveil.io.animation import to_gif
-    from gradveil.io.files import writing
     from gradveil.io.pictures import to_pil
     from gradveil.models import build
     from gradveil.models.weights import load_state
     from gradveil.parallel import using_one_thread
-    from gradveil.progress import bar
     from gradveil.types import to_bytes
 
     check_folder(out)
@@ -55,7 +60,7 @@ def invert(
     network = build(model, shape, classes, seed=seed).eval()
     if weights is not None:
         load_state(network, weights)
-    given = None if labels is None else parse_labels(labels)
+    given = None if labels is None else parse_numbers(labels, "labels such as 3 or 1,5,5")
     chosen = parse_attack(attack, iterations=iterations)
     with using_one_thread(), bar(f"{attack} on {model}", chosen.steps, "steps") as advance:
         found = run(
@@ -80,7 +85,7 @@ def invert(
         emit(
             {
                 "attack": attack,
-                "pictures": [str(path) for path in pictures],
+                "pictures": pictures,
                 "labels": None if found.labels is None else found.labels.tolist(),
                 "ended": found.ended,
                 "iterations": found.iterations,
@@ -90,24 +95,13 @@ def invert(
         )
         return
     if found.diverged:
-        say("the attack diverged: its gradient is no nearer to yours than none at all, the pictures mean nothing")
+        say("the attack diverged: its gradient is no nearer to yours than zero is; the pictures mean nothing")
     say(f"{len(pictures)} pictures in {out}, labels {found.labels.tolist() if found.labels is not None else 'unknown'}")
 
 
 def parse_shape(text: str) -> tuple[int, int, int]:
     """`3x32x32` to numbers."""
-    from gradveil.errors import GradveilError
-
     match = re.fullmatch(r"([13])x(\d{1,4})x(\d{1,4})", text)
     if match is None:
         raise GradveilError(f"expected channels (1 or 3) x height x width, such as 1x28x28, got {text!r}")
     return int(match[1]), int(match[2]), int(match[3])
-
-
-def parse_labels(text: str) -> list[int]:
-    """`1,5,5` to numbers."""
-    from gradveil.errors import GradveilError
-
-    if re.fullmatch(r"\d{1,7}(,\d{1,7})*", text) is None:
-        raise GradveilError(f"expected labels such as 3 or 1,5,5, got {text!r}")
-    return [int(part) for part in text.split(",")]

@@ -1,62 +1,39 @@
 """`gradveil operations`: S_pri of each single operation."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.network import ModelOption, WeightsOption
-from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say, table
-from gradveil.cli.score import (
-    DefinitionOption,
-    ImagesOption,
-    ScoreOption,
-    make_scorer,
-    say_if_slow,
-    setting,
-)
+from gradveil.cli.options import DEFAULT_WORKERS, RunOptions, WorkersOption
+from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.cli.score import ImagesOption, ScoreOptions, say_if_slow
+from gradveil.errors import GradveilError
+from gradveil.io.files import write_json
+from gradveil.progress import bar
 
 
 def operations(
-    model: ModelOption = None,
-    weights: WeightsOption = None,
-    dataset: DatasetOption = EMBEDDED,
+    *,
+    method: ScoreOptions,
     images: ImagesOption = 100,
-    definition: DefinitionOption = "paper",
-    score: ScoreOption = "grad-sim",
-    out: Annotated[Path, typer.Option(help="Folder for the scores and the chart.")] = Path("runs/operations"),
+    out: Annotated[Path, Option(help="Folder for the scores and the chart.")] = Path("runs/operations"),
     workers: WorkersOption = DEFAULT_WORKERS,
-    data_dir: DataDirOption = None,
-    seed: SeedOption = 0,
-    json: JsonOption = False,
+    options: RunOptions,
 ) -> None:
-    """Score every published operation on its own and draw the papers' bar chart; killed and started again, it goes on.
+    """Score every published operation on its own and plot the papers' bar chart. Killed and started again, it goes on.
 
     Examples:
 
         gradveil operations --weights runs/train/.../last.safetensors
         gradveil operations --model convnet-16 --images 20 --json
     """
-    from gradveil.errors import GradveilError
-    from gradveil.io.files import write_json
     from gradveil.plots import plot_operations
-    from gradveil.progress import bar
     from gradveil.searching.ranking import rank, single_operations
     from gradveil.transforms import Policy
 
-    scorer, network = make_scorer(
-        model,
-        weights,
-        dataset,
-        data_dir,
-        seed,
-        images=images,
-        batches=4,
-        batch_size=25,
-        definition=definition,
-        score=score,
-    )
+    scorer, setting = method.scorer(options, images=images, batches=4, batch_size=25)
     plain = Policy.parse("identity")
     alone = single_operations(scorer.held_out.image_shape[0])
     check_folder(out)
@@ -69,17 +46,17 @@ def operations(
     chart = out / "operations.png"
     plot_operations(chart, {labels[policy]: found.privacy for policy, found in ranked.items()}, baseline=baseline)
     summary = {
-        **setting(network, dataset, definition, score, seed),
+        **asdict(setting),
         "untransformed": baseline.summary(),
         "operations": [
             {"operation": str(policy), "name": policy.names(), **found.summary()} for policy, found in ranked.items()
         ],
     }
     write_json(out / "operations.json", summary)
-    if json:
+    if options.json:
         emit(summary)
         return
-    table(
+    print_table(
         "Single operations, most private first",
         ["operation", "S_pri ± se (n)", "S_acc ± se (batches)"],
         [[labels[policy], str(found.privacy), str(found.accuracy)] for policy, found in ranked.items()],

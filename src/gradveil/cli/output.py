@@ -4,32 +4,24 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output, nothing else there.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="Same seed, same result.", min=0, max=2**31 - 1)]
-WorkersOption = Annotated[
-    int, typer.Option("--workers", help="Processes, one thread each; the result does not depend on it.", min=1)
-]
-DEFAULT_WORKERS = os.cpu_count() or 1
+from gradveil.errors import GradveilError
 
 
 def say(text: str) -> None:
-    """Prose for people, on standard error."""
+    """Print prose for people, on standard error."""
     typer.echo(text, err=True)
 
 
 def emit(document: object) -> None:
-    """The one JSON document of a command."""
-    typer.echo(json.dumps(document, indent=1, allow_nan=False))
+    """Print the one JSON document of a command. Paths become texts."""
+    typer.echo(json.dumps(document, indent=1, allow_nan=False, default=os.fspath))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table for people, on standard output."""
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table for people, on standard output."""
     from rich.console import Console
     from rich.table import Table
 
@@ -42,10 +34,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     Console().print(shown)
 
 
+def mean_and_deviation(mean: float, deviation: float | None) -> str:
+    """`+3.1 ± 0.4`, in dB."""
+    return f"{mean:+.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+
+
 def check_folder(folder: Path) -> None:
     """Refuse a folder that cannot be written to, before anything is computed that would have to go there."""
-    from gradveil.errors import GradveilError
-
     nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise GradveilError(f"cannot write to {folder}: {nearest} is no folder to write to; use another --out")

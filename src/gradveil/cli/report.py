@@ -3,31 +3,27 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from gradveil.cli.output import JsonOption, emit, say
+from gradveil.cli.options import JsonOption
+from gradveil.cli.output import emit, say
+from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
     from gradveil.auditing.study import Study
 
 FORMATS = ("html", "md", "csv", "png")
-FormatOption = Annotated[
-    str, typer.Option("--format", help="What to write, comma separated: html, md, csv, png (figures, also as SVG).")
-]
+FormatOption = Annotated[str, Option("--format", help="With commas: html, md, csv, png (figures, also as SVG).")]
 
 
 def report(
-    folder: Annotated[Path | None, typer.Argument(help="A run folder, e.g. runs/attack.")] = None,
+    folder: Annotated[Path | None, Argument(help="A run folder, e.g. runs/attack.")] = None,
     formats: FormatOption = "html",
-    compare: Annotated[
-        tuple[Path, Path] | None, typer.Option(help="Two run folders: write a page that shows them side by side.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The page of --compare; comparison.html in the second folder if not given.")
-    ] = None,
+    compare: Annotated[tuple[Path, Path] | None, Option(help="Two run folders, to show side by side.")] = None,
+    out: Annotated[Path | None, Option(help="The page of --compare. Default: comparison.html in the second.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write FOLDER/report.html: one file with verdicts, figures, pictures and what they allow to be said.
+    """Write FOLDER/report.html: one file with verdicts, figures and pictures.
 
     Examples:
 
@@ -36,7 +32,6 @@ def report(
         gradveil report --compare runs/before runs/after
     """
     from gradveil.auditing.study import read_study
-    from gradveil.errors import GradveilError
     from gradveil.report import write_comparison
 
     if (folder is None) == (compare is None):
@@ -48,13 +43,13 @@ def report(
         page = out or second / "comparison.html"
         written = [write_comparison(read_study(first), read_study(second), page)]
     elif out is not None:
-        raise GradveilError("--out goes with --compare; the report of a folder is written into it")
+        raise GradveilError("--out goes with --compare: the report of a folder is written into it")
     else:
         assert folder is not None
         wanted = parse_formats(formats)
         written = write_formats(read_study(folder), wanted)
     if json:
-        emit({"report": str(written[0]), "bytes": written[0].stat().st_size, "files": [str(path) for path in written]})
+        emit({"report": written[0], "bytes": written[0].stat().st_size, "files": written})
     else:
         for path in written:
             say(f"report: {path}")
@@ -73,15 +68,10 @@ def write_formats(study: "Study", formats: list[str]) -> list[Path]:
     from gradveil.report import write_csv, write_figures, write_markdown, write_page
 
     folder = study.run.folder
-    paths: list[Path] = []
-    for name in formats:
-        match name:
-            case "html":
-                paths.append(write_page(study))
-            case "md":
-                paths.append(write_markdown(study, folder))
-            case "csv":
-                paths += write_csv(study, folder)
-            case _:
-                paths += write_figures(study, folder)
-    return paths
+    writers = {
+        "html": lambda: [write_page(study)],
+        "md": lambda: [write_markdown(study, folder)],
+        "csv": lambda: write_csv(study, folder),
+        "png": lambda: write_figures(study, folder),
+    }
+    return [path for name in formats for path in writers[name]()]

@@ -1,60 +1,47 @@
 """`gradveil search`: find policies."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
-from gradveil.cli.data import EMBEDDED, DataDirOption, DatasetOption
-from gradveil.cli.network import ModelOption, WeightsOption
-from gradveil.cli.output import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption, check_folder, emit, say, table
-from gradveil.cli.score import (
-    DefinitionOption,
-    ScoreOption,
-    make_scorer,
-    say_if_slow,
-    setting,
-)
+from gradveil.cli.options import DEFAULT_WORKERS, RunOptions, WorkersOption
+from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.cli.score import ScoreOptions, say_if_slow
+from gradveil.io.files import write_json
+from gradveil.progress import bar
 
 if TYPE_CHECKING:
     from gradveil.searching import Candidate
 
 
 def search(
-    model: ModelOption = None,
-    weights: WeightsOption = None,
-    dataset: DatasetOption = EMBEDDED,
-    budget: Annotated[int, typer.Option(help="How many policies to look at; the paper takes 1500.", min=1)] = 300,
-    keep: Annotated[int, typer.Option(help="How many of the best to keep.", min=1)] = 10,
-    sampler: Annotated[str, typer.Option(help="random as published, tpe, or nsga2 (privacy and accuracy).")] = "random",
+    *,
+    method: ScoreOptions,
+    budget: Annotated[int, Option(help="How many policies to look at. The paper takes 1500.", min=1)] = 300,
+    keep: Annotated[int, Option(help="How many of the best to keep.", min=1)] = 10,
+    sampler: Annotated[str, Option(help="random as published, tpe, or nsga2 (privacy and accuracy).")] = "random",
     redundancy: Annotated[
-        float, typer.Option(help="Accuracy filter: how much more redundant than untransformed images may be.", min=0)
+        float, Option(help="Accuracy filter: how much more redundant than untransformed images may be.", min=0)
     ] = 2.0,
-    confidence: Annotated[
-        float, typer.Option(help="How sure to be of the result: of who drops out, and of intervals.")
-    ] = 0.95,
+    confidence: Annotated[float, Option(help="How sure to be of who drops out, and of intervals.")] = 0.95,
     gradients: Annotated[
         int | None,
-        typer.Option(help="What the race may spend in all; default 100 per policy and the last measurement.", min=1),
+        Option(help="What the race may spend in all. Default: 100 per policy and the last measurement.", min=1),
     ] = None,
-    images: Annotated[
-        int | None, typer.Option(help="Test images to draw on; default all but 100, at most 500.", min=1)
-    ] = None,
-    fresh: Annotated[int, typer.Option(help="Images set aside to measure the best anew.", min=0)] = 100,
-    batches: Annotated[int, typer.Option(help="Batches of 25 images that S_acc is averaged over.", min=1)] = 8,
-    definition: DefinitionOption = "paper",
-    score: ScoreOption = "grad-sim",
-    out: Annotated[Path, typer.Option(help="Folder for the study, the policies and the plots.")] = Path("runs/search"),
+    images: Annotated[int | None, Option(help="Test images. Default: all but 100, at most 500.", min=1)] = None,
+    fresh: Annotated[int, Option(help="Images set aside to measure the best anew.", min=0)] = 100,
+    batches: Annotated[int, Option(help="Batches of 25 images that S_acc is averaged over.", min=1)] = 8,
+    out: Annotated[Path, Option(help="Folder for the study, the policies and the plots.")] = Path("runs/search"),
     storage: Annotated[
-        str | None, typer.Option(help="Optuna storage URL, for machines that share a search; default a file in --out.")
+        str | None, Option(help="Optuna storage URL to share a search. Default: a file in --out.")
     ] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
-    backend: Annotated[str, typer.Option(help="loky for processes here, ray, or any joblib backend.")] = "loky",
-    data_dir: DataDirOption = None,
-    seed: SeedOption = 0,
-    json: JsonOption = False,
+    backend: Annotated[str, Option(help="loky for processes here, ray, or any joblib backend.")] = "loky",
+    options: RunOptions,
 ) -> None:
-    """Search for private policies; killed and started again, it goes on where it was.
+    """Search for private policies. Killed and started again, it goes on where it was.
 
     Examples:
 
@@ -62,42 +49,29 @@ def search(
         gradveil search --model convnet-16 --budget 20 --images 16 --json
         gradveil search --weights ... --sampler nsga2 --storage postgresql://host/db --backend ray
     """
-    from gradveil.io.files import write_json
     from gradveil.plots.search import save_plots
-    from gradveil.progress import bar
     from gradveil.searching import SearchPlan
     from gradveil.searching import search as run
     from gradveil.transforms import Provenance
 
     plan = SearchPlan(budget, keep, sampler, redundancy, confidence, fresh=fresh, gradients=gradients)
-    scorer, network = make_scorer(
-        model,
-        weights,
-        dataset,
-        data_dir,
-        seed,
-        images=images,
-        batches=batches,
-        batch_size=25,
-        definition=definition,
-        score=score,
-    )
+    scorer, setting = method.scorer(options, images=images, batches=batches, batch_size=25)
     check_folder(out)
     place = storage if storage is not None else out / "study.sqlite3"
     found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
     say_if_slow(scorer)
-    summary = found.summary() | setting(network, dataset, definition, score, seed)
+    summary = found.summary() | asdict(setting)
     write_json(out / "search.json", summary)
-    provenance = Provenance(dataset=dataset, model=f"{network.name}, {network.stage}", seed=seed)
+    provenance = Provenance(dataset=setting.dataset, model=f"{setting.model}, {setting.stage}", seed=setting.seed)
     files = found.save_policies(out / "policies", provenance)
     plots = save_plots(found, out / "plots")
-    if json:
+    if options.json:
         emit(summary)
         return
     percent = f"{100 * confidence:g}%"
-    table(
+    print_table(
         "Most private policies (lower S_pri is more private)",
-        ["policy", f"S_pri ({percent} interval, n)", "S_acc ± se", "not told apart from"],
+        ["policy", f"S_pri ({percent} interval, n)", "S_acc ± se", "statistically tied with"],
         [[str(one.policy), _privacy(one), _accuracy(one), f"{len(one.alike)} others"] for one in found.best],
     )
     if len(found.best) < keep:

@@ -7,17 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradveil.errors import GradveilError
-from gradveil.plots.layout import (
-    DASHES,
-    SERIES,
-    WIDTH,
-    Floats,
-    count_images,
-    place_axes,
-    saving_figure,
-    shorten,
-    write_header,
-)
+from gradveil.plots.layout import count_images, place_axes, saving_figure, shorten, write_header
+from gradveil.plots.look import DASHES, SERIES, WIDTH, Floats
 from gradveil.scores import Estimate
 
 ROW = 0.185  # inches of a line of the key
@@ -40,7 +31,7 @@ def plot_curves(
     rule = _trapezoids(at) if weights is None else np.asarray(weights, dtype=np.float64)[order]
     rows = {name: _check_curves(name, values, len(points))[:, order] for name, values in curves.items()}
     if not rows:
-        raise GradveilError("a plot of curves needs at least one policy, got none")
+        raise GradveilError("a plot of curves: expected at least one policy, got none")
     areas = {name: Estimate(tuple((values @ rule).tolist()), evaluations=0) for name, values in rows.items()}
     counts = {area.n for area in areas.values()}
     single = max(counts) == 1
@@ -79,7 +70,7 @@ def _check_curves(name: str, values: NDArray[np.floating], points: int) -> Float
     rows = np.asarray(values, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != points or not len(rows) or not np.isfinite(rows).all():
         raise GradveilError(
-            f"the curves of {name!r} must be finite numbers (images, {points}), a column per point; got {rows.shape}"
+            f"curves of {name!r}: expected finite numbers (images, {points}), a column per point, got {rows.shape}"
         )
     return rows
 

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.text import Text
 from numpy.typing import NDArray
 
-from gradveil.plots.layout import BACKED, LABEL, QUIET, Floats, figure_of
+from gradveil.plots.layout import figure_of
+from gradveil.plots.look import BACKED, LABEL, QUIET, Floats
 
 # Where a label is tried: these distances from its point, in printer's points, in 24 directions.
 _DISTANCES = np.array([5.0, 7.0, 13.0, 20.0, 29.0, 40.0, 54.0, 70.0, 90.0, 115.0])
@@ -55,6 +56,23 @@ def place_labels(
         assert text.arrow_patch is not None
         text.arrow_patch.set_visible(distance > _AT_ITS_POINT)
     return True
+
+
+def spread_apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """The places nearest to the `wanted` ones, which ascend, that are `gap` apart and lie between `low` and `high`.
+
+    Least squares: with i gaps taken off place i the places need only ascend, which pooling neighbours achieves.
+    """
+    pools: list[tuple[float, int]] = []
+    for number, place in enumerate(wanted):
+        mean, count = place - number * gap, 1
+        while pools and pools[-1][0] > mean:
+            before, size = pools.pop()
+            mean, count = (mean * count + before * size) / (count + size), count + size
+        pools.append((mean, count))
+    flat = [mean for mean, count in pools for _ in range(count)]
+    last = max(low, high - (len(flat) - 1) * gap)
+    return [min(max(place, low), last) + number * gap for number, place in enumerate(flat)]
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""What all plots have in common: one look, a header, axes in inches, and files that repeat byte for byte."""
+"""What all plots have in common: a header, axes in inches, and files that repeat byte for byte."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,59 +9,12 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from gradveil.errors import GradveilError
 from gradveil.io.files import writing
+from gradveil.plots.look import CAPTION, LABEL, LOOK, METADATA, QUIET, WIDTH, Floats
 
-Floats = NDArray[np.float64]
-
-# The report's colours. The six of the series stay apart for every kind of colour blindness (CIE 1976 distance 26 or more when
-# simulated after Machado et al., 2009), and lines differ in their dashes as well.
-INK, QUIET, LINE, FAINT = "#1d1f24", "#5f6570", "#dfe1e5", "#a9afb8"
-BLUE, ORANGE = "#2f5bd0", "#c8500a"
-# What a verdict says, never by colour alone: each has a marker of its own.
-TONES = {"leaks": ("#b3261e", "s"), "unclear": ("#8a6100", "^"), "protects": ("#1b7a3d", "o")}
-SERIES = (BLUE, ORANGE, "#1d1f24", "#2aa58c", "#b565b8", "#e0b400")
-DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (9, 2)), (0, (3, 1.2, 1, 1.2, 1, 1.2)))
-
-WIDTH = 8.0  # inches; a picture shown 800 pixels wide has 100 to the inch, and its smallest letters are 11 pixels high
-CAPTION, LABEL, SMALL = 9.0, 8.5, 8.0
 LONGEST_NAME = 52
-MOST_LABELS = 20
-PRIVACY = "S_pri, lower is more private"
-BACKED = {"boxstyle": "square,pad=0.1", "color": "white", "alpha": 0.8, "linewidth": 0}  # letters over lines and dots
-
-LOOK = {
-    "figure.dpi": 200,
-    "savefig.dpi": 200,
-    "font.size": 9.5,
-    "text.color": INK,
-    "text.parse_math": False,  # a policy's name is no formula
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.formatter.useoffset": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": LINE,
-    "grid.linewidth": 0.6,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": QUIET,
-    "ytick.labelcolor": QUIET,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "lines.solid_capstyle": "round",
-    "svg.fonttype": "none",  # letters stay letters: they can be searched and read aloud
-    "svg.hashsalt": "gradveil",
-}
-# Nothing that changes from one day or one version to the next.
-METADATA: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
 
 
 @contextmanager
@@ -72,7 +25,7 @@ def saving_figure(path: Path, height: float, width: float = WIDTH) -> Iterator[F
     """
     kind = path.suffix.lower().removeprefix(".")
     if kind not in METADATA:
-        raise GradveilError(f"{path}: plots are .png or .svg files, got the suffix {path.suffix!r}")
+        raise GradveilError(f"{path}: expected a plot to be a .png or .svg file, got the suffix {path.suffix!r}")
     with style.context(["default", LOOK]):
         figure = Figure(figsize=(width, height))
         FigureCanvasAgg(figure)
@@ -105,15 +58,6 @@ def _wrap(figure: Figure, sentence: str) -> list[str]:
         else:
             lines.append(word)
     return lines
-
-
-def grow(figure: Figure, more: float) -> None:
-    """Make the figure `more` inches higher at its foot; what was written keeps its distance from the top."""
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + more)
-    for text in figure.texts:
-        x, y = text.get_position()
-        text.set_position((x, 1 - (1 - y) * height / (height + more)))
 
 
 def figure_of(axes: Axes) -> Figure:
@@ -164,23 +108,6 @@ def axis_limits(shown: Floats, others: Floats) -> tuple[float, float]:
         low, high = min(low, float(near.min())), max(high, float(near.max()))
     room = 0.06 * (high - low) if high - low > 1e-9 * max(1.0, abs(high)) else max(0.01, 0.05 * abs(high))
     return low - room, high + room
-
-
-def spread_apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """The places nearest to the `wanted` ones, which ascend, that are `gap` apart and lie between `low` and `high`.
-
-    Least squares: with i gaps taken off place i the places need only ascend, which pooling neighbours achieves.
-    """
-    pools: list[tuple[float, int]] = []
-    for number, place in enumerate(wanted):
-        mean, count = place - number * gap, 1
-        while pools and pools[-1][0] > mean:
-            before, size = pools.pop()
-            mean, count = (mean * count + before * size) / (count + size), count + size
-        pools.append((mean, count))
-    flat = [mean for mean, count in pools for _ in range(count)]
-    last = max(low, high - (len(flat) - 1) * gap)
-    return [min(max(place, low), last) + number * gap for number, place in enumerate(flat)]
 
 
 def plural(count: int, one: str, many: str) -> str:

@@ -9,20 +9,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import defense_title
-from gradveil.plots.layout import (
-    FAINT,
-    INK,
-    LABEL,
-    LINE,
-    QUIET,
-    TONES,
-    WIDTH,
-    count_images,
-    saving_figure,
-    shorten,
-    text_width,
-    write_header,
-)
+from gradveil.plots.layout import count_images, saving_figure, shorten, text_width, write_header
+from gradveil.plots.look import FAINT, INK, LABEL, LINE, QUIET, TONES, WIDTH
 
 MOST_ROWS = 60
 NARROW = 5.0  # inches; below, names stand above their lines and not beside them
@@ -52,7 +40,7 @@ def plot_leakage(path: Path, rows: Sequence[LeakageRow], *, width: float = WIDTH
     At 0 dB an attack knows no more than one colour; gains beyond 30 dB are on a scale that is logarithmic from 10 on.
     """
     if not rows:
-        raise GradveilError("a plot of leakage needs at least one defense, got none")
+        raise GradveilError("a plot of leakage: expected at least one defense, got none")
     shown = rows[:MOST_ROWS]
     stages = list(dict.fromkeys(row.stage for row in shown))
     beside = width > NARROW
@@ -65,10 +53,8 @@ def plot_leakage(path: Path, rows: Sequence[LeakageRow], *, width: float = WIDTH
         if titled:
             said = "Gain of the worst attack over the best guess of one colour; grey: images, coloured: mean with 95% interval"
             left = f" The first {MOST_ROWS} of {len(rows)} are shown." if len(rows) > MOST_ROWS else ""
-            top = (
-                write_header(figure, "What leaks", f"{said}, {count_images({len(row.gains) for row in shown})}.{left}")
-                + 0.1
-            )
+            images = count_images({len(row.gains) for row in shown})
+            top = write_header(figure, "What leaks", f"{said}, {images}.{left}") + 0.1
         names = [shorten(row.name, 34) for row in shown]
         room = 0.3 + max(text_width(figure, name) for name in names) if beside else 0.14
         axes.set_position((room / width, 0.5 / height, (width - room - 0.2) / width, (height - top - 0.5) / height))

@@ -7,19 +7,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from gradveil.errors import GradveilError
-from gradveil.plots.layout import (
-    BLUE,
-    INK,
-    LABEL,
-    PRIVACY,
-    QUIET,
-    SMALL,
-    count_images,
-    place_axes,
-    saving_figure,
-    shorten,
-    write_header,
-)
+from gradveil.plots.layout import count_images, place_axes, saving_figure, shorten, write_header
+from gradveil.plots.look import BLUE, INK, LABEL, PRIVACY, QUIET, SMALL
 from gradveil.scores import Estimate
 
 HIGHLIGHTED = 5
@@ -35,7 +24,7 @@ def plot_operations(path: Path, scores: Mapping[str, Estimate], *, baseline: Est
     finite = {name: score for name, score in scores.items() if math.isfinite(score.mean)}
     if not finite or not math.isfinite(baseline.mean):
         raise GradveilError(
-            f"a bar chart of operations needs finite scores and a finite baseline, got {len(finite)} and {baseline.mean}"
+            f"a bar chart of operations: expected finite scores and baseline, got {len(finite)} and {baseline.mean}"
         )
     ranked = sorted(finite, key=lambda name: (finite[name].mean, name))
     best = ranked[:HIGHLIGHTED]

@@ -11,24 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from gradveil.errors import GradveilError
-from gradveil.plots.layout import (
-    BLUE,
-    CAPTION,
-    FAINT,
-    INK,
-    LABEL,
-    MOST_LABELS,
-    ORANGE,
-    QUIET,
-    axis_limits,
-    place_axes,
-    plural,
-    saving_figure,
-    shorten,
-    spread_apart,
-    text_width,
-    write_header,
-)
+from gradveil.plots.labels import spread_apart
+from gradveil.plots.layout import axis_limits, place_axes, plural, saving_figure, shorten, text_width, write_header
+from gradveil.plots.look import BLUE, CAPTION, FAINT, INK, LABEL, MOST_LABELS, ORANGE, QUIET
 from gradveil.searching.race import RaceRound
 
 Line = list[tuple[float, float]]
@@ -40,9 +25,7 @@ def plot_race(path: Path, rounds: Sequence[RaceRound]) -> None:
     All see the same images. What those add to every score alike would hide the race, so the finalists' mean is subtracted.
     """
     if not rounds or not all(r.images > 0 and r.means and all(map(math.isfinite, r.means.values())) for r in rounds):
-        raise GradveilError(
-            "a race needs at least one round, each with images and with contenders whose means are finite"
-        )
+        raise GradveilError("a plot of a race: expected rounds with images and contenders with finite means")
     rounds = sorted(rounds, key=lambda r: r.images)
     last = rounds[-1]
     left = (last.means.keys() - last.dropped) or last.means.keys()

@@ -10,37 +10,18 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from gradveil.errors import GradveilError
 from gradveil.federated.curious.summary import Leak
 from gradveil.federated.history import HistoryRow
-from gradveil.plots.layout import (
-    BLUE,
-    DASHES,
-    INK,
-    QUIET,
-    SERIES,
-    SMALL,
-    count_images,
-    place_axes,
-    saving_figure,
-    write_header,
-)
+from gradveil.plots.layout import count_images, place_axes, saving_figure, write_header
+from gradveil.plots.look import BLUE, DASHES, INK, QUIET, SERIES, SMALL
 
 
 def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Sequence[Leak]) -> None:
     """Above: the attack's gain over the null in the recorded rounds, one line per size of sum; below: accuracy."""
     if not history and not leaks:
-        raise GradveilError("a plot of rounds needs accuracies or leaks, got neither")
+        raise GradveilError("a plot of rounds: expected accuracies or leaks, got neither")
     with saving_figure(path, 6.2 if leaks else 4.0) as figure:
         lower = figure.add_subplot()
-        accuracies = np.array([row.accuracy for row in history])
-        errors = np.array([row.accuracy_se for row in history])
-        lower.errorbar(
-            [row.round for row in history],
-            accuracies,
-            yerr=errors,
-            color=BLUE,
-            linewidth=1.6,
-            elinewidth=0.8,
-            capsize=0,
-        )
+        rows = np.array([(row.round, row.accuracy, row.accuracy_se) for row in history]).reshape(-1, 3)
+        lower.errorbar(*rows.T, color=BLUE, linewidth=1.6, elinewidth=0.8, capsize=0)
         lower.set(xlabel="rounds done", ylabel="test accuracy")
         lower.set_ylim(0, 1)
         lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
@@ -54,13 +35,9 @@ def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Se
         _plot_leaks(upper, leaks, last)
         for axes in (upper, lower):
             axes.set_xlim(-0.03 * last, 1.03 * last)
+        images = count_images({leak.images for leak in leaks})
         said = "Gain: PSNR of the attack over the best single colour, mean ± standard deviation over images"
-        top = write_header(
-            figure,
-            title,
-            f"{said}, {count_images({leak.images for leak in leaks})} per dot; at 0 or below the attack failed.",
-            tests,
-        )
+        top = write_header(figure, title, f"{said}, {images} per dot; at 0 or below the attack failed.", tests)
         place_axes(upper, top=top + 0.35, bottom=3.0)
         place_axes(lower, top=6.2 - 2.6, bottom=0.55)
         left = max(axes.get_position().x0 for axes in (upper, lower))

@@ -13,26 +13,8 @@ from matplotlib.lines import Line2D
 
 from gradveil.errors import GradveilError
 from gradveil.plots.labels import place_labels
-from gradveil.plots.layout import (
-    BACKED,
-    BLUE,
-    FAINT,
-    LABEL,
-    MOST_LABELS,
-    ORANGE,
-    PRIVACY,
-    QUIET,
-    WIDTH,
-    Floats,
-    axis_limits,
-    grow,
-    place_axes,
-    plural,
-    saving_figure,
-    shorten,
-    text_width,
-    write_header,
-)
+from gradveil.plots.layout import axis_limits, place_axes, plural, saving_figure, shorten, text_width, write_header
+from gradveil.plots.look import BACKED, BLUE, FAINT, LABEL, MOST_LABELS, ORANGE, PRIVACY, QUIET, WIDTH, Floats
 
 NEAR = 30.0  # printer's points; names farther from their dots than this go into a key
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"  # not numbers: operations have those; I and O look like numbers
@@ -64,7 +46,7 @@ def plot_scatter(
     scored = [p for p in points if p.privacy is not None and math.isfinite(p.privacy) and math.isfinite(p.accuracy)]
     unscored = [p for p in points if p.privacy is None and math.isfinite(p.accuracy)]
     if not scored:
-        raise GradveilError(f"a scatter plot needs policies with both scores, got {len(points)} policies without")
+        raise GradveilError(f"a scatter plot: expected policies with both scores, got {len(points)} policies without")
     best = sorted((p for p in scored if p.kept or p.front), key=_by_privacy)
     named = best[:MOST_LABELS]
     spots = [_position(p) for p in named]
@@ -177,12 +159,21 @@ def _write_key(figure: Figure, names: Sequence[str]) -> float:
     column = max(text_width(figure, line) for line in lines) + 0.25
     rows = math.ceil(len(lines) / max(1, min(5, int((WIDTH - 0.24) / column))))
     grown = 0.1 + 0.18 * rows
-    grow(figure, grown)
+    _grow(figure, grown)
     height = figure.get_size_inches()[1]
     for number, line in enumerate(lines):
         x, y = 0.12 + number // rows * column, grown - 0.02 - 0.18 * (number % rows)
         figure.text(x / WIDTH, y / height, line, size=LABEL, va="top")
     return grown
+
+
+def _grow(figure: Figure, more: float) -> None:
+    """Make the figure `more` inches higher at its foot; what was written keeps its distance from the top."""
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + more)
+    for text in figure.texts:
+        x, y = text.get_position()
+        text.set_position((x, 1 - (1 - y) * height / (height + more)))
 
 
 def _position(point: ScatterPoint) -> tuple[float, float]:

@@ -10,7 +10,8 @@ from matplotlib.ticker import FuncFormatter
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import defense_title
 from gradveil.plots.labels import place_labels
-from gradveil.plots.layout import INK, TONES, WIDTH, axis_limits, place_axes, saving_figure, shorten, write_header
+from gradveil.plots.layout import axis_limits, place_axes, saving_figure, shorten, write_header
+from gradveil.plots.look import INK, TONES, WIDTH
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class TradeoffPoint:
 def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float = WIDTH, titled: bool = True) -> None:
     """Leakage to the right, accuracy upwards: the corner at the top left is where one wants to be."""
     if not points:
-        raise GradveilError("a plot of privacy against accuracy needs at least one defense, got none")
+        raise GradveilError("a plot of privacy against accuracy: expected at least one defense, got none")
     with saving_figure(path, 3.9 + (0.6 if titled else 0.0), width) as figure:
         axes = figure.add_subplot()
         top = 0.1
@@ -49,22 +50,13 @@ def plot_tradeoff(path: Path, points: Sequence[TradeoffPoint], *, width: float =
         covered = []
         for point in points:
             color, marker = TONES.get(point.tone, TONES["unclear"])
-            low = point.gain if point.gain_low is None else point.gain_low
-            high = point.gain if point.gain_high is None else point.gain_high
-            axes.plot([low, high], [point.accuracy] * 2, color=color, linewidth=1.3, zorder=2)
-            axes.plot([point.gain] * 2, [point.accuracy_low, point.accuracy_high], color=color, linewidth=1.3, zorder=2)
-            axes.scatter(
-                [point.gain],
-                [point.accuracy],
-                s=52,
-                marker=marker,
-                color=color,
-                edgecolor="white",
-                linewidth=0.9,
-                zorder=3,
-            )
-            covered += [np.linspace((low, point.accuracy), (high, point.accuracy), 30)]
-            covered += [np.linspace((point.gain, point.accuracy_low), (point.gain, point.accuracy_high), 30)]
+            gain, accuracy = point.gain, point.accuracy
+            low, high = (gain if end is None else end for end in (point.gain_low, point.gain_high))
+            bars = [[(low, accuracy), (high, accuracy)], [(gain, point.accuracy_low), (gain, point.accuracy_high)]]
+            for start, end in bars:
+                axes.plot(*zip(start, end, strict=True), color=color, linewidth=1.3, zorder=2)
+                covered.append(np.linspace(start, end, 30))
+            axes.scatter(gain, accuracy, s=52, marker=marker, color=color, edgecolor="white", linewidth=0.9, zorder=3)
         place_axes(axes, top=top, bottom=0.5)
         longest = 40 if width > 5 else 22
         named = [(shorten(defense_title(p.defense), longest), p.gain, p.accuracy) for p in points]

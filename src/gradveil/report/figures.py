@@ -15,8 +15,8 @@ from gradveil.auditing.accuracy import accuracy_interval
 from gradveil.auditing.study import Study
 from gradveil.leakage.scenario import defense_title
 from gradveil.naming import slug
-from gradveil.plots.layout import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
 from gradveil.plots.leakage import LeakageRow, plot_leakage
+from gradveil.plots.look import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
 from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
 
 NARROW = 3.7  # inches, for telephones
