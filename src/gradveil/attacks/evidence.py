@@ -23,7 +23,8 @@ class Evidence:
     """A shared gradient (or update), the model it came from, and how it came about as far as the attacker knows.
 
     `images` is how many images are behind it, `labels` int64 (images,) or None when unknown, `client` how a participant
-    computes what it shares, `public` images of the same kind that are not private.
+    computes what it shares, `public` images of the same kind that are not private. `gradients` come in any order and are kept
+    in that of the model's parameters.
     """
 
     model: nn.Module
@@ -43,6 +44,8 @@ class Evidence:
                 f"an image shape is (channels, height, width), such as (3, 32, 32), got {self.image_shape}"
             )
         check_gradients(self.model, self.gradients)
+        names = trainable_parameters(self.model)[0]
+        object.__setattr__(self, "gradients", {name: self.gradients[name].detach() for name in names})
         classes = self.classes
         if self.labels is None:
             return
@@ -74,12 +77,7 @@ class Evidence:
     @cached_property
     def target(self) -> tuple[Tensor, ...]:
         """The shared tensors in the order of the model's parameters."""
-        return tuple(self.gradients[name].detach() for name in trainable_parameters(self.model)[0])
-
-    @cached_property
-    def named(self) -> Gradients:
-        """The shared tensors by name, in the order of the model's parameters."""
-        return dict(zip(trainable_parameters(self.model)[0], self.target, strict=True))
+        return tuple(self.gradients.values())
 
 
 def check_gradients(model: nn.Module, gradients: Gradients) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from gradveil.attacks.objectives import Objective, Weighing
 from gradveil.attacks.optimizers import Optimizer
 from gradveil.attacks.priors import GroupConsistency, Prior
 from gradveil.attacks.reconstruction import Reconstruction
-from gradveil.attacks.runs import Restart
+from gradveil.attacks.restarts import Restart
 from gradveil.attacks.starts import STARTS
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
@@ -52,6 +52,7 @@ class Inversion(Attack):
         reconstruction = attack(Evidence(model, gradients, (1, 28, 28), labels=labels), seed=0)
     """
 
+    can_simulate: ClassVar[bool] = True
     objective: Objective
     optimizer: Optimizer
     priors: tuple[Prior, ...] = ()
@@ -116,16 +117,8 @@ class Inversion(Attack):
         return self.iterations * self.restarts
 
     @property
-    def first_guess(self) -> str:
-        return self.start
-
-    @property
     def rebuilds_private_images(self) -> bool:
         return self.simulate is not None
-
-    @property
-    def can_simulate(self) -> bool:
-        return True
 
     def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> Attack:
         return defense.adapt(self, evidence)

@@ -66,8 +66,8 @@ class Augment(Defense):
             return images
         public = _public_of(evidence)
         if self.knows == "draw":
-            return Undo().known(images, self._draws(*images.shape[:2]), public)
-        return Undo().unknown(images, self.policy, public, seed=seed)
+            return Undo().undo_draws(images, self._draws(*images.shape[:2]), public)
+        return Undo().undo_policy(images, self.policy, public, seed=seed)
 
     @property
     def knowledge(self) -> str:

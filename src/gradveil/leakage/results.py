@@ -106,11 +106,11 @@ def what_is_known(
         "batch size": f"known, {scenario.batch}",
         "batch norm": modes[scenario.batch_norm],
         "defense": "not used" if known_defense is None else known_defense.knowledge,
-        "initial guess": attack.first_guess,
+        "initial guess": attack.start,
     }
     if scenario.users > 1:
         known["users"] = f"only the mean of {scenario.users} is seen, who has which label is known"
-    if scenario.attacker != "plain" or attack.first_guess in ("class-mean", "public-image"):
+    if scenario.attacker != "plain" or attack.start in ("class-mean", "public-image"):
         known["public images"] = "none" if public is None else f"{len(public)} of the same kind"
     if scenario.client is not share_gradient:
         known["local training"] = f"{scenario.key.client}, rate and number of steps known"
