@@ -72,10 +72,8 @@ class Inversion(Attack):
     name: str = ""
 
     def __post_init__(self) -> None:
-        if self.iterations < 1 or self.restarts < 1:
-            raise GradveilError(
-                f"iterations and restarts must be at least 1, got {self.iterations} and {self.restarts}"
-            )
+        if min(self.iterations, self.restarts) < 1:
+            raise GradveilError(f"expected at least 1 iteration, 1 restart, got {self.iterations}, {self.restarts}")
         if not 0 <= self.averaging <= 1:
             raise GradveilError(f"averaging is a fraction of the run from 0 to 1, got {self.averaging:g}")
         if self.labels not in get_args(LabelKnowledge):

@@ -41,15 +41,13 @@ def read_labels(evidence: Evidence, *, seed: int = 0) -> Tensor:
 def _predictions(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
     """The mean probabilities for noise; of a model that moves, on its way from the weights before to those after."""
     noise = _noise(evidence, generator(seed, "labels"))
-    names, weights = trainable_parameters(evidence.model)
+    weights = dict(zip(*trainable_parameters(evidence.model), strict=True))
     places = [0.0] if local is None else [local.lr * place / (WAY - 1) for place in range(WAY)]
     predictions = []
     draws = normal_source(generator(seed, "draws for labels"))
     with torch.no_grad(), freezing_statistics(evidence.model), drawing(evidence.model, draws):
         for place in places:
-            moved = {
-                name: weight - place * evidence.gradients[name] for name, weight in zip(names, weights, strict=True)
-            }
+            moved = {name: weight - place * evidence.gradients[name] for name, weight in weights.items()}
             predictions.append(functional_call(evidence.model, moved, (noise,)).softmax(1).mean(0))
     return torch.stack(predictions).mean(0)
 
@@ -92,7 +90,5 @@ def _last_bias(evidence: Evidence) -> Tensor:
     layers = [name for name, module in evidence.model.named_modules() if isinstance(module, nn.Linear)]
     bias = evidence.gradients.get(f"{layers[-1]}.bias") if layers else None
     if bias is None or len(bias) != evidence.classes:
-        raise GradveilError(
-            "labels cannot be read from this gradient: the model's last layer is not fully connected with a bias; give them"
-        )
+        raise GradveilError("labels cannot be read: the last layer is not fully connected with a bias; give them")
     return bias

@@ -137,9 +137,8 @@ class State:
 
         def every(guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
             label = labels if known else soft.softmax(2)
-            found: tuple[Tensor, Tensor] = vmap(one, in_dims=(0, 0, 0, 0, None))(
-                guess, label, targets, scales, consensus
-            )
+            vectorised = vmap(one, in_dims=(0, 0, 0, 0, None))
+            found: tuple[Tensor, Tensor] = vectorised(guess, label, targets, scales, consensus)
             return found
 
         return torch.compile(every) if self.attack.compiled else every

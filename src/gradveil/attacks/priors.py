@@ -119,17 +119,16 @@ def looking_inside(model: nn.Module, guess: Guess) -> Iterator[None]:
     """Fill in `logits` and `features` while the model runs on the guess; of several runs the first counts."""
     features: list[tuple[_BatchNorm, Tensor]] = []
 
-    def keep_features(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if guess.logits is None and isinstance(layer, _BatchNorm):
+    def keep_features(layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> None:
+        if guess.logits is None:
             features.append((layer, inputs[0]))
 
     def keep_logits(_: nn.Module, __: tuple[Tensor, ...], logits: Tensor) -> None:
         if guess.logits is None:
             guess.logits = logits
 
-    hooks = [
-        layer.register_forward_pre_hook(keep_features) for layer in model.modules() if isinstance(layer, _BatchNorm)
-    ]
+    norms = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    hooks = [layer.register_forward_pre_hook(keep_features) for layer in norms]
     hooks.append(model.register_forward_hook(keep_logits))
     try:
         yield

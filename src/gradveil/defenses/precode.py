@@ -102,9 +102,7 @@ class Precode(Defense):
         if not 1 <= self.k <= 65536:
             raise GradveilError(f"PRECODE needs a bottleneck of 1 to 65536 values, such as k=256, got {self.k}")
         if not 0 <= self.beta < float("inf"):
-            raise GradveilError(
-                f"PRECODE needs a weight of the KL term from 0 on, such as beta=1e-3, got {self.beta:g}"
-            )
+            raise GradveilError(f"PRECODE needs a beta, the weight of KL, from 0 on, such as 1e-3, got {self.beta:g}")
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
         defended = copy.deepcopy(model)
@@ -125,10 +123,7 @@ class Precode(Defense):
         if not self.at:
             last = [name for name, module in named.items() if isinstance(module, nn.Linear)][-1:]
             if not last:
-                raise GradveilError(
-                    "PRECODE goes in front of the last fully connected layer, and the model has none: "
-                    "name a convolution, such as at=features.0"
-                )
+                raise GradveilError("PRECODE: the model has no fully connected layer, name a convolution by at=...")
             return tuple(last)
         layers = [name for name, module in named.items() if isinstance(module, Layer)]
         for position in self.at:

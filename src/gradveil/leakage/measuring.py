@@ -108,8 +108,5 @@ def reconstruct(scenario: Scenario, shares: Sequence[Share], advance: Advance = 
             used = attack if known is None else attack.adapt_to(known, share.evidence)
             found.append((used, used(share.evidence, seed=share.seed, on_iteration=steps.one)))
     steps.rest()
-    return [
-        result
-        for share, (used, one) in zip(shares, found, strict=True)
-        for result in results_of(scenario, share, used, one)
-    ]
+    pairs = zip(shares, found, strict=True)
+    return [result for share, (used, one) in pairs for result in results_of(scenario, share, used, one)]

@@ -146,9 +146,7 @@ class Scenario:
         if self.batch < 1 or self.users < 1 or self.batch % self.users:
             raise GradveilError(f"{self.batch} images cannot be split evenly among {self.users} users")
         if self.attacker == "draw" and self.batch > 1 and not self.order_known:
-            raise GradveilError(
-                "an attacker who knows the draws of a batch needs its labels in order: use labels known"
-            )
+            raise GradveilError("an attacker who knows a batch's draws needs its labels in order: use labels known")
 
     @cached_property
     def key(self) -> ScenarioKey:
