@@ -171,21 +171,18 @@ class Scenario:
         return replace(plain, **asdict(settings))
 
     @property
-    def shared_by(self) -> Client:
+    def actual_client(self) -> Client:
         """What the participants do."""
-        return self._sum(self.client)
+        return Aggregate(self.users, self.client) if self.users > 1 else self.client
 
     @property
-    def imagined_client(self) -> Client:
-        """What the attacker believes they do."""
+    def assumed_client(self) -> Client:
+        """What the attacker assumes that they do."""
         if isinstance(self.client, FedAvg) and not self.order_known:
-            return self._sum(self.client.without_order())
-        return self._sum(self.client)
+            return replace(self, client=self.client.without_order()).actual_client
+        return self.actual_client
 
     @property
     def order_known(self) -> bool:
         """Whether the attacker can tell which guess belongs to which place: labels that are read off come sorted."""
         return self.ordered and self.attack.labels == "known"
-
-    def _sum(self, client: Client) -> Client:
-        return Aggregate(self.users, client) if self.users > 1 else client
