@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from gradveil.attacks import Attack, Evidence, Inversion, Reconstruction
+from gradveil.attacks import Attack, Evidence, Inversion, Reconstruction, fast
 from gradveil.attacks.attack import OnIteration
 from gradveil.attacks.objectives import Survivors
+from gradveil.auditing import AuditPlan
+from gradveil.auditing.matrix import run_audit
 from gradveil.defenses import Augment, Defense
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
@@ -45,8 +47,6 @@ class Signs(Defense):
         return {name: self.scale * tensor.sign() for name, tensor in gradients.items()}
 
     def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
-        from dataclasses import replace
-
         return replace(attack, weighings=(*attack.weighings, Survivors()))
 
 
@@ -62,18 +62,18 @@ class Flat(nn.Module):
         return logits
 
 
-def darken(images: Tensor, magnitude: float) -> Tensor:
+def dim(images: Tensor, magnitude: float) -> Tensor:
     """An operation that no worker process has registered."""
     return (images * (1 - magnitude)).to(torch.uint8)
 
 
 @contextmanager
-def registering_darken() -> Iterator[Augment]:
-    register("darken", darken)
+def registering_dim() -> Iterator[Augment]:
+    register("dim", dim)
     try:
-        yield Augment(Policy.parse("darken:3-7"))
+        yield Augment(Policy.parse("dim:3-7"))
     finally:
-        del OPERATIONS["darken"]
+        del OPERATIONS["dim"]
 
 
 def flat() -> Flat:
@@ -87,3 +87,18 @@ def measure_own(
 ) -> list[Record]:
     scenario = Scenario(data.name, "Flat", Stage(), attack, defense, "adaptive", seed=1)
     return measure(scenario, flat(), data.test, [0, 1], folder, public=data.train, workers=workers, backend=backend)
+
+
+def check_own(data: Dataset, folder: Path, backend: str) -> None:
+    """Attack, defense, operation and network of one's own, measured and audited with two workers as with one."""
+    images = replace(data, train=data.train.take(range(40)), test=data.test.take(range(40)))
+    with registering_dim() as policy:
+        for number, (attack, defense) in enumerate(((fast(iterations=2), Signs(0.1)), (Grey(), policy))):
+            one = measure_own(attack, defense, images, folder / f"one{number}", workers=1)
+            assert measure_own(attack, defense, images, folder / f"two{number}", workers=2, backend=backend) == one
+        plan = AuditPlan(flat(), (Signs(0.1), policy), (Grey(), fast(iterations=2)), images=2)
+        alone = run_audit(plan, images, folder / "alone")
+        assert run_audit(plan, images, folder / "together", workers=2, backend=backend) == alone
+        assert not alone.missing[:-1]  # but that no training was asked for
+        assert {record.scenario.model for record in alone.run.records} == {"Flat"}
+        assert {verdict.defense for verdict in alone.verdicts} == {"none", "random", "signs:0.1", "dim:3-7"}

@@ -114,7 +114,7 @@ def test_the_users_own_operation_has_the_slope_of_the_identity(monkeypatch: pyte
     images, towards = to_unit(colours(2)), torch.rand(2, 3, 9, 11)
     assert torch.equal(apply_with_slope(op, 1, images), to_unit(colours(2) // 2))
     assert torch.equal(slope_of(op, 1, images, towards), towards)
-    assert (Undo(steps=30).known(to_unit(colours(2) // 2), [Draw(((op, 1),))] * 2)).isfinite().all()
+    assert (Undo(steps=30).undo_draws(to_unit(colours(2) // 2), [Draw(((op, 1),))] * 2)).isfinite().all()
 
 
 def test_simulations_draw_afresh_or_as_told(fashion: Dataset) -> None:
@@ -150,13 +150,13 @@ def test_undoing_beats_the_transformed_image(text: str, fashion: Dataset) -> Non
     transformed = apply_draws(draws, images)
     before = psnr(transformed, images).mean()
     undo = Undo(steps=10)
-    assert float(psnr(undo.known(transformed, draws), images).mean()) > before + 4
-    assert float(psnr(undo.unknown(transformed, policy), images).mean()) > before + 2
-    with_public = undo.unknown(transformed, policy, by_class(fashion, count))
+    assert float(psnr(undo.undo_draws(transformed, draws), images).mean()) > before + 4
+    assert float(psnr(undo.undo_policy(transformed, policy), images).mean()) > before + 2
+    with_public = undo.undo_policy(transformed, policy, by_class(fashion, count))
     assert float(psnr(with_public, images).mean()) > before + 5
     assert with_public.min() >= 0
     assert with_public.max() <= 1
-    assert torch.equal(with_public[:2], undo.unknown(transformed[:2], policy, by_class(fashion, 2)))
+    assert torch.equal(with_public[:2], undo.undo_policy(transformed[:2], policy, by_class(fashion, 2)))
 
 
 def test_the_most_likely_draw_is_mostly_the_right_one(fashion: Dataset) -> None:

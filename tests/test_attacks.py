@@ -18,8 +18,8 @@ from gradveil.attacks.optimizers import LBFGS, SGD, Adam
 from gradveil.attacks.priors import (
     BatchNormStatistics,
     GroupConsistency,
+    Guess,
     LabelTerm,
-    Seen,
     SquaredNorm,
     TotalVariation,
     looking_inside,
@@ -87,8 +87,8 @@ def test_a_layer_of_weight_0_plays_no_part(fashion: Dataset, small_net: nn.Modul
         )
 
 
-def seen_of(images: Tensor, consensus: Tensor | None = None) -> Seen:
-    return Seen(images, torch.zeros(len(images), dtype=torch.int64), images if consensus is None else consensus)
+def guess_of(images: Tensor, consensus: Tensor | None = None) -> Guess:
+    return Guess(images, torch.zeros(len(images), dtype=torch.int64), images if consensus is None else consensus)
 
 
 def test_priors_against_loops() -> None:
@@ -96,17 +96,17 @@ def test_priors_against_loops() -> None:
     across = [abs(image[0, c, y, x + 1] - image[0, c, y, x]) for c in range(2) for y in range(4) for x in range(4)]
     down = [abs(image[0, c, y + 1, x] - image[0, c, y, x]) for c in range(2) for y in range(3) for x in range(5)]
     expected = 0.1 * (torch.stack(across).mean() + torch.stack(down).mean())
-    torch.testing.assert_close(TotalVariation(0.1)(seen_of(image)), expected)
+    torch.testing.assert_close(TotalVariation(0.1)(guess_of(image)), expected)
     lengths = [
         ((image[0, c, y, x] - image[0, c, y, x - 1]) ** 2 + (image[0, c, y, x] - image[0, c, y - 1, x]) ** 2) ** 0.5
         for c in range(2)
         for y in range(1, 4)
         for x in range(1, 5)
     ]
-    isotropic = TotalVariation(0.1, isotropic=True)(seen_of(image))
+    isotropic = TotalVariation(0.1, isotropic=True)(guess_of(image))
     torch.testing.assert_close(isotropic, 0.1 * torch.stack(lengths).mean(), atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(SquaredNorm(0.5)(seen_of(image)), 0.5 * (image**2).mean())
-    assert float(GroupConsistency(2.0)(seen_of(image, image - 3))) == pytest.approx(18, rel=1e-5)
+    torch.testing.assert_close(SquaredNorm(0.5)(guess_of(image)), 0.5 * (image**2).mean())
+    assert float(GroupConsistency(2.0)(guess_of(image, image - 3))) == pytest.approx(18, rel=1e-5)
 
 
 def test_priors_that_look_inside(fashion: Dataset) -> None:
@@ -116,7 +116,7 @@ def test_priors_that_look_inside(fashion: Dataset) -> None:
     assert norm.running_mean is not None
     norm.running_mean += 1
     images = batch_of(fashion, 0, 1).images
-    seen = seen_of(images)
+    seen = guess_of(images)
     with looking_inside(layers, seen):
         logits = layers(images)
     mean, variance = images.mean(), images.var(unbiased=False)
@@ -242,9 +242,9 @@ def test_the_box_holds_during_the_search(fashion: Dataset, small_net: nn.Module)
     class Watch:
         looks_inside = False
 
-        def __call__(self, seen: Seen) -> Tensor:
-            guesses.append(seen.images.detach().clone())
-            return seen.images.sum() * 0
+        def __call__(self, guess: Guess) -> Tensor:
+            guesses.append(guess.images.detach().clone())
+            return guess.images.sum() * 0
 
     for boxed in (True, False):
         guesses.clear()

@@ -1,11 +1,16 @@
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import gradveil as gv
+
 ROOT = Path(__file__).parent.parent
+# The longer one is run by the tests of Lightning.
+USES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem != "lightning_defended"]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -19,6 +24,40 @@ def test_measured_numbers_are_those_of_the_records() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_layers_are_those_of_the_source() -> None:
+    checked = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "layers.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_steps_from_image_to_verdict_can_be_opened() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    steps = re.findall(r"\| (\d+) \| .* \| `([a-z/_]+\.py)`: `([A-Za-z_.]+)` \|", page)
+    assert [int(number) for number, _, _ in steps] == list(range(1, 16))
+    for _, path, name in steps:
+        source = (ROOT / "src" / "gradveil" / path).read_text()
+        assert re.search(rf"def {name.rpartition('.')[2]}\(", source), (path, name)
+        assert name.count(".") == 0 or f"class {name.partition('.')[0]}" in source, (path, name)
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL))
+def test_what_contributing_shows_runs(code: str, tmp_path: Path) -> None:
+    names: dict[str, object] = {"__name__": "shown"}
+    exec(compile(code, "CONTRIBUTING.md", "exec"), names)
+    if "plan" in names:
+        study = gv.audit(names["plan"], gv.load("fashion-mnist-tenth[:5%]"), tmp_path)  # type: ignore[arg-type]
+        assert {record.scenario.defense for record in study.run.records} >= {"none", "random"}
+
+
+@pytest.mark.parametrize("path", USES, ids=lambda path: path.stem)
+def test_the_uses_take_ten_lines_and_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [line for line in path.read_text().split('"""', 2)[2].splitlines() if line.strip()]
+    assert len(lines) <= 10
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path))
 
 
 def test_the_python_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:

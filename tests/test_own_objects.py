@@ -10,7 +10,7 @@ from gradveil.attacks.objectives import l2_distance
 from gradveil.defenses import Defense, Prune
 from gradveil.naming import format_settings
 from gradveil.types import Dataset
-from own_objects import Grey, Signs, measure_own, registering_darken
+from own_objects import Grey, Signs, check_own, measure_own, registering_dim
 
 ATTACK = fast(iterations=3)
 
@@ -34,11 +34,15 @@ def test_own_attacks_defenses_and_networks(attack: Attack, defense: Defense, fas
     assert len(list((tmp_path / "one/records").iterdir())) == 4
 
 
+def test_own_objects_are_measured_and_audited_by_workers(fashion: Dataset, tmp_path: Path) -> None:
+    check_own(fashion, tmp_path, "loky")
+
+
 def test_a_policy_with_an_operation_of_ones_own(fashion: Dataset, tmp_path: Path) -> None:
-    with registering_darken() as defense:
+    with registering_dim() as defense:
         one = measure_own(ATTACK, defense, fashion, tmp_path / "one", workers=1)
         assert measure_own(ATTACK, defense, fashion, tmp_path / "two", workers=2) == one
-    assert one[0].scenario.defense == "darken:3-7"
+    assert one[0].scenario.defense == "dim:3-7"
     assert one[0].pictures["original"] != one[0].pictures["transformed"]
 
 

@@ -54,15 +54,15 @@ def test_finished_images_are_not_attacked_again_whatever_the_workers(
     attacked: list[int] = []
     from gradveil.leakage import measuring as leakage
 
-    original = leakage.attack_units
+    original = leakage.attack_batches
 
     def counting(
-        scenario: object, network: nn.Module, images: object, units: list[tuple[int]], **options: object
+        scenario: object, network: nn.Module, images: object, batches: list[tuple[int]], **options: object
     ) -> object:
-        attacked.extend(index for unit in units for index in unit)
-        return original(scenario, network, images, units, **options)  # type: ignore[arg-type]
+        attacked.extend(index for batch in batches for index in batch)
+        return original(scenario, network, images, batches, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(leakage, "attack_units", counting)
+    monkeypatch.setattr(leakage, "attack_batches", counting)
     records = measure(SCENARIO.parse(), small_net, fashion.test, [1, 2, 0], run)
     assert attacked == [2]
     assert [record.index for record in records] == [1, 2, 0]

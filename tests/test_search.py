@@ -19,6 +19,7 @@ import torch
 from joblib.pool import PicklingPool
 from torch import Tensor, nn
 
+import own_objects
 from gradveil.errors import GradveilError
 from gradveil.scores import PrivacyFunction, PrivacyScore, Scorer
 from gradveil.scores.privacy import Smooth
@@ -228,17 +229,20 @@ def test_a_score_of_other_settings_is_another_search(scorer: Scorer) -> None:
 @pytest.mark.parametrize("backend", ["loky", "multiprocessing", "ray"])
 @pytest.mark.filterwarnings("ignore")
 def test_workers_and_backends_do_not_change_the_result(
-    scorer: Scorer, own: Scorer, whole: SearchResult, tmp_path: Path, backend: str
+    scorer: Scorer, own: Scorer, whole: SearchResult, fashion: Dataset, tmp_path: Path, backend: str
 ) -> None:
     if backend == "ray":
         import ray
 
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as it does with a user's script
+        for module in (sys.modules[__name__], own_objects):
+            ray.cloudpickle.register_pickle_by_value(module)  # as it does with a user's script
     pool = PicklingPool.__bases__
     try:
         assert search(scorer, None, PLAN, workers=2, backend=backend) == whole
         check_own(own, tmp_path, backend)
+        if backend == "ray":
+            own_objects.check_own(fashion, tmp_path, backend)
     finally:
         if backend == "ray":
             ray.shutdown()

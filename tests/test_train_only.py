@@ -94,7 +94,7 @@ def test_expected_batches_reach_the_inner_defense() -> None:
 
 @pytest.mark.parametrize(("k", "draw"), [(1, 0), (10, 0), (10, 3)])
 def test_random_policies_are_those_of_the_search(k: int, draw: int) -> None:
-    policy = Random(k, draw).augment.policy
+    policy = Random(k, draw).policy
     assert [Policy((member,)) for member in policy] == random_policies(draw, k, channels=3)
     assert len({Policy((member,)).canonical(3) for member in policy}) == k
     assert all(1 <= len(member) <= 3 and set(member) <= set(LIBRARY) for member in policy)
@@ -103,7 +103,7 @@ def test_random_policies_are_those_of_the_search(k: int, draw: int) -> None:
 def test_random_is_the_hybrid_it_draws(fashion: Dataset) -> None:
     images, indices = fashion.test.images[:50], torch.arange(50)
     defense = Random(5, 2)
-    hybrid = Augment(defense.augment.policy)
+    hybrid = Augment(defense.policy)
     found = defense.images(images, seed=4, indices=indices)
     assert torch.equal(found, hybrid.images(images, seed=4, indices=indices))
     assert not torch.equal(found, Random(5, 3).images(images, seed=4, indices=indices))
@@ -119,6 +119,6 @@ def test_random_is_the_hybrid_it_draws(fashion: Dataset) -> None:
 def test_random_and_a_policy_in_a_chain_draw_apart(fashion: Dataset) -> None:
     images, indices = fashion.test.images[:20], torch.arange(20)
     members = Random(1, 0), Augment(Policy.parse("3-1-7"))
-    expected = Chain((Augment(members[0].augment.policy), members[1]))
+    expected = Chain((Augment(members[0].policy), members[1]))
     found = Chain(members).images(images, seed=0, indices=indices)
     assert torch.equal(found, expected.images(images, seed=0, indices=indices))

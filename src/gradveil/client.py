@@ -4,7 +4,7 @@ A client is differentiable: where the images (or soft labels) ask for gradients,
 That is how an attacker tries a guess out.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -39,9 +39,8 @@ def gradient(model: nn.Module, batch: Batch) -> Gradients:
     names, parameters = trainable_parameters(model)
     loss = loss_of(model, batch)
     # A parameter that the loss does not depend on has the gradient zero.
-    found = torch.autograd.grad(
-        loss, parameters, create_graph=_differentiable(batch), allow_unused=True, materialize_grads=True
-    )
+    keep = _differentiable(batch)
+    found = torch.autograd.grad(loss, parameters, create_graph=keep, allow_unused=True, materialize_grads=True)
     return dict(zip(names, found, strict=True))
 
 
@@ -63,8 +62,7 @@ class FedAvg:
     def __post_init__(self) -> None:
         if self.batch < 1 or self.epochs < 1 or not 0 < self.lr < 1000:
             raise GradveilError(
-                f"local training needs a batch size and epochs of at least 1 and a rate above 0, got {self.batch}, "
-                f"{self.epochs} and {self.lr:g}"
+                f"fedavg needs batch, epochs and lr above 0, got {self.batch}, {self.epochs}, {self.lr:g}"
             )
 
     def __call__(self, model: nn.Module, batch: Batch) -> Gradients:
@@ -74,16 +72,15 @@ class FedAvg:
     def train_from(self, model: nn.Module, batch: Batch) -> Gradients:
         """The same, but batch norm in training mode remembers the batches, as it does while a network is trained."""
         names, start = trainable_parameters(model)
-        keep = _differentiable(batch)
-        weights = start if keep else tuple(weight.detach().requires_grad_() for weight in start)
+        keep, weights = _differentiable(batch), start
         for epoch in range(self.epochs):
             for piece in torch.split(self._order(len(batch.images), epoch), self.batch):
+                if not keep:
+                    weights = tuple(weight.detach().requires_grad_() for weight in weights)
                 chosen = Batch(batch.images[piece], batch.labels[piece])
                 loss = loss_of(model, chosen, dict(zip(names, weights, strict=True)))
                 steps = torch.autograd.grad(loss, weights, create_graph=keep, allow_unused=True, materialize_grads=True)
                 weights = tuple(w - self.lr * step for w, step in zip(weights, steps, strict=True))
-                if not keep:
-                    weights = tuple(weight.detach().requires_grad_() for weight in weights)
         changes = ((before - after) / self.lr for before, after in zip(start, weights, strict=True))
         return {name: change if keep else change.detach() for name, change in zip(names, changes, strict=True)}
 
@@ -159,6 +156,11 @@ def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | Non
     return sum(costs, F.cross_entropy(logits, batch.labels))
 
 
+def gradient_norm(gradient: Iterable[Tensor]) -> Tensor:
+    """The Euclidean length of all tensors together, a scalar in double precision."""
+    return torch.stack([tensor.double().square().sum() for tensor in gradient]).sum().sqrt()
+
+
 def trainable_parameters(model: nn.Module) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:
     """Names and tensors of the parameters whose gradients are shared, in the model's order."""
     named = [(name, parameter) for name, parameter in structure_of(model).parameters.items() if parameter.requires_grad]
@@ -182,18 +184,25 @@ def freezing_statistics(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def batch_norm_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """The model in evaluation mode, its batch norm in training mode where asked for; afterwards as it was."""
+def setting_modes(model: nn.Module) -> Iterator[None]:
+    """Inside, modules may be put into training or evaluation mode; afterwards they are in the mode that they were in."""
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    for module in model.modules():
-        if isinstance(module, _BatchNorm):
-            module.train(training)
     try:
         yield
     finally:
         for module, mode in modes:
             module.training = mode
+
+
+@contextmanager
+def batch_norm_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """The model in evaluation mode, its batch norm in training mode where asked for; afterwards as it was."""
+    with setting_modes(model):
+        model.eval()
+        for module in model.modules():
+            if isinstance(module, _BatchNorm):
+                module.train(training)
+        yield
 
 
 def _differentiable(batch: Batch) -> bool:

@@ -6,6 +6,7 @@ number, and that number is the bias's gradient. The input of one image is read o
 Of several images each row shows a mixture.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,13 +19,11 @@ from gradveil.attacks.labels import read_labels
 from gradveil.attacks.reconstruction import Ending, Reconstruction
 from gradveil.errors import GradveilError
 from gradveil.models import Normalize
-from gradveil.models.stochastic import drawing, normal_source
-from gradveil.randomness import generator
 from gradveil.types import Gradients
 
 # What does not change the numbers on their way to the first layer.
 _TRANSPARENT = (nn.Flatten, nn.Identity, nn.Dropout, Normalize)
-# An activation's slope, told from what comes out of it.
+# An activation's output -> its slope there.
 Slope = Callable[[Tensor], Tensor]
 _SLOPES: dict[type[nn.Module], Slope] = {
     nn.ReLU: lambda out: (out > 0).to(out.dtype),
@@ -53,26 +52,18 @@ class ClosedForm(Attack):
             raise GradveilError("a closed form searches for nothing: expected labels known or read, got joint")
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
-        rows = layer_inputs(evidence.model, evidence.named)[0]
-        expected = evidence.image_shape[0] * evidence.image_shape[1] * evidence.image_shape[2]
+        rows = layer_inputs(evidence.model, evidence.gradients)[0]
+        expected = math.prod(evidence.image_shape)
         if rows.shape[1] != expected:
-            raise GradveilError(
-                f"no closed form: the first layer takes {rows.shape[1]} numbers, images {evidence.image_shape} have {expected}"
-            )
+            raise GradveilError(f"no closed form: expected {expected} inputs of the first layer, got {rows.shape[1]}")
         rows = rows[:1] if evidence.images == 1 else rows[torch.arange(evidence.images) % len(rows)]
         images = rows.reshape(evidence.images, *evidence.image_shape)
         for module in evidence.model.modules():
             if isinstance(module, Normalize):
                 images = images * module.std + module.mean
         images = images.clamp(0, 1)
-        labels = evidence.labels
-        if labels is None:
-            with drawing(evidence.model, normal_source(generator(seed, "draws for labels"))):
-                labels = read_labels(evidence, seed=seed)
-        # What of the first layer's gradient is not the outer product that one image makes.
-        weight = evidence.named[f"{_leading_layers(evidence.model)[0][0]}.weight"]
-        row = rows[0]
-        rest = float((weight - torch.outer(weight @ row / row.square().sum(), row)).norm() / weight.norm())
+        labels = read_labels(evidence, seed=seed) if evidence.labels is None else evidence.labels
+        rest = first_layer_rest(evidence, rows[0])
         ended: Ending = "matched" if rest < 1e-3 else "iterations"
         return Reconstruction(images, labels, rest, ended=ended)
 
@@ -100,6 +91,17 @@ def layer_inputs(model: nn.Module, gradients: Gradients) -> list[Tensor]:
         found.insert(0, gradients[f"{name}.weight"][rows] / factor[rows, None])
         behind = layer.weight.detach().T @ factor
     return found
+
+
+def first_layer_rest(evidence: Evidence, row: Tensor) -> float:
+    """The fraction of the first layer's gradient that one image, read as `row`, does not explain."""
+    weight = evidence.gradients[f"{_leading_layers(evidence.model)[0][0]}.weight"]
+    return unexplained(weight, weight @ row / row.square().sum(), row)
+
+
+def unexplained(weight: Tensor, factor: Tensor, row: Tensor) -> float:
+    """The fraction of a weight's gradient (out, in) that is not `factor` (out,) times `row` (in,): that of one image is."""
+    return float((weight - torch.outer(factor, row)).norm() / weight.norm().clamp_min(1e-30))
 
 
 def _leading_layers(model: nn.Module) -> list[tuple[str, nn.Linear, Slope]]:

@@ -1,7 +1,7 @@
 """What an attack is: it rebuilds images from what was shared."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.reconstruction import Reconstruction
@@ -36,8 +36,12 @@ class Attack(Protocol):
                 return Reconstruction(images, evidence.labels, distance=0.0)
     """
 
+    # Whether a defense can be tried out on every guess.
+    can_simulate: ClassVar[bool] = False
     name: str = ""
     labels: LabelKnowledge = "known"
+    # The first guess of a search, in a word.
+    start: str = "none"
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         """Rebuild the images behind `evidence`; same seed, same result."""
@@ -49,18 +53,8 @@ class Attack(Protocol):
         return 1
 
     @property
-    def first_guess(self) -> str:
-        """What the search begins with, in a word."""
-        return "none"
-
-    @property
     def rebuilds_private_images(self) -> bool:
         """Whether the result shows the private images rather than those that the network saw."""
-        return False
-
-    @property
-    def can_simulate(self) -> bool:
-        """Whether a defense can be tried out on every guess."""
         return False
 
     def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> "Attack":

@@ -20,10 +20,8 @@ class Draw:
     steps: tuple[tuple[Operation, int], ...]
 
     def __str__(self) -> str:
-        return (
-            "-".join(f"{op}{'+' if sign > 0 else '-'}" if op.signed else str(op) for op, sign in self.steps)
-            or "identity"
-        )
+        steps = [f"{op}{'+' if sign > 0 else '-'}" if op.signed else str(op) for op, sign in self.steps]
+        return "-".join(steps) or "identity"
 
     def __call__(self, images: Tensor) -> Tensor:
         """Floats `(B, C, H, W)` in [0, 1] to exactly what the policy makes of them as bytes; differentiable."""

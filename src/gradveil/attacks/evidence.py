@@ -23,7 +23,8 @@ class Evidence:
     """A shared gradient (or update), the model it came from, and how it came about as far as the attacker knows.
 
     `images` is how many images are behind it, `labels` int64 (images,) or None when unknown, `client` how a participant
-    computes what it shares, `public` images of the same kind that are not private.
+    computes what it shares, `public` images of the same kind that are not private. `gradients` come in any order and are kept
+    in that of the model's parameters.
     """
 
     model: nn.Module
@@ -39,20 +40,19 @@ class Evidence:
             raise GradveilError(f"an attack rebuilds 1 to {MOST_IMAGES} images, got {self.images}")
         shape = tuple(self.image_shape)
         if len(shape) != 3 or not all(isinstance(side, int) and side > 0 for side in shape):
-            raise GradveilError(
-                f"an image shape is (channels, height, width), such as (3, 32, 32), got {self.image_shape}"
-            )
+            raise GradveilError(f"expected an image shape (channels, height, width), got {self.image_shape}")
         check_gradients(self.model, self.gradients)
+        names = trainable_parameters(self.model)[0]
+        object.__setattr__(self, "gradients", {name: self.gradients[name].detach() for name in names})
         classes = self.classes
         if self.labels is None:
             return
         if self.labels.dtype != torch.int64 or self.labels.shape != (self.images,):
             got = f"{self.labels.dtype} {tuple(self.labels.shape)}"
             raise GradveilError(f"labels must be int64 ({self.images},), one per image, got {got}")
-        if not 0 <= int(self.labels.min()) <= int(self.labels.max()) < classes:
-            raise GradveilError(
-                f"labels must lie in 0..{classes - 1}, got {int(self.labels.min())}..{int(self.labels.max())}"
-            )
+        low, high = int(self.labels.min()), int(self.labels.max())
+        if low < 0 or high >= classes:
+            raise GradveilError(f"labels must lie in 0..{classes - 1}, got {low}..{high}")
 
     @property
     def device(self) -> torch.device:
@@ -74,12 +74,7 @@ class Evidence:
     @cached_property
     def target(self) -> tuple[Tensor, ...]:
         """The shared tensors in the order of the model's parameters."""
-        return tuple(self.gradients[name].detach() for name in trainable_parameters(self.model)[0])
-
-    @cached_property
-    def named(self) -> Gradients:
-        """The shared tensors by name, in the order of the model's parameters."""
-        return dict(zip(trainable_parameters(self.model)[0], self.target, strict=True))
+        return tuple(self.gradients.values())
 
 
 def check_gradients(model: nn.Module, gradients: Gradients) -> None:
@@ -87,17 +82,14 @@ def check_gradients(model: nn.Module, gradients: Gradients) -> None:
     names, parameters = trainable_parameters(model)
     if set(names) != set(gradients):
         odd = sorted(set(names) ^ set(gradients))[0]
-        raise GradveilError(
-            f"gradient and model differ: {odd!r} is {'missing' if odd in names else 'unknown to the model'}"
-        )
+        problem = "is missing" if odd in names else "is unknown to the model"
+        raise GradveilError(f"gradient and model differ: {odd!r} {problem}")
     for name, parameter in zip(names, parameters, strict=True):
         shared = gradients[name]
         if not isinstance(shared, Tensor) or not shared.is_floating_point():
             got = shared.dtype if isinstance(shared, Tensor) else type(shared).__name__
             raise GradveilError(f"gradient {name!r}: expected a tensor of floating point numbers, got {got}")
         if shared.shape != parameter.shape:
-            raise GradveilError(
-                f"gradient {name!r} is {tuple(shared.shape)}, the model's parameter {tuple(parameter.shape)}"
-            )
+            raise GradveilError(f"gradient {name!r}: expected {tuple(parameter.shape)}, got {tuple(shared.shape)}")
         if not bool(torch.isfinite(shared).all()):
             raise GradveilError(f"gradient {name!r}: expected finite values, got NaN or infinity")

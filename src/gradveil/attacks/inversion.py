@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from gradveil.attacks.objectives import Objective, Weighing
 from gradveil.attacks.optimizers import Optimizer
 from gradveil.attacks.priors import GroupConsistency, Prior
 from gradveil.attacks.reconstruction import Reconstruction
-from gradveil.attacks.runs import Restart
+from gradveil.attacks.restarts import Restart
 from gradveil.attacks.starts import STARTS
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
@@ -52,6 +52,7 @@ class Inversion(Attack):
         reconstruction = attack(Evidence(model, gradients, (1, 28, 28), labels=labels), seed=0)
     """
 
+    can_simulate: ClassVar[bool] = True
     objective: Objective
     optimizer: Optimizer
     priors: tuple[Prior, ...] = ()
@@ -71,10 +72,8 @@ class Inversion(Attack):
     name: str = ""
 
     def __post_init__(self) -> None:
-        if self.iterations < 1 or self.restarts < 1:
-            raise GradveilError(
-                f"iterations and restarts must be at least 1, got {self.iterations} and {self.restarts}"
-            )
+        if min(self.iterations, self.restarts) < 1:
+            raise GradveilError(f"expected at least 1 iteration, 1 restart, got {self.iterations}, {self.restarts}")
         if not 0 <= self.averaging <= 1:
             raise GradveilError(f"averaging is a fraction of the run from 0 to 1, got {self.averaging:g}")
         if self.labels not in get_args(LabelKnowledge):
@@ -116,16 +115,8 @@ class Inversion(Attack):
         return self.iterations * self.restarts
 
     @property
-    def first_guess(self) -> str:
-        return self.start
-
-    @property
     def rebuilds_private_images(self) -> bool:
         return self.simulate is not None
-
-    @property
-    def can_simulate(self) -> bool:
-        return True
 
     def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> Attack:
         return defense.adapt(self, evidence)

@@ -38,7 +38,7 @@ def invert(
     Returns images (N, C, H, W) in [0, 1] with the labels and how the run went.
     """
     tensors = read_gradients(Path(gradients)) if isinstance(gradients, str | Path) else gradients
-    given = None if labels is None else _checked_labels(labels)
+    given = None if labels is None else _label_tensor(labels)
     if given is not None and images is not None and len(given) != images:
         raise GradveilError(f"{images} images need as many labels, got {len(given)}")
     count = images if images is not None else 1 if given is None else len(given)
@@ -56,7 +56,7 @@ def invert(
     return chosen(evidence, seed=seed, on_iteration=on_iteration)
 
 
-def _checked_labels(labels: Tensor | Sequence[int]) -> Tensor:
+def _label_tensor(labels: Tensor | Sequence[int]) -> Tensor:
     whole = labels.tolist() if isinstance(labels, Tensor) else list(labels)
     if not all(isinstance(label, int) for label in whole):
         raise GradveilError(f"labels must be whole numbers, one per image, got {whole}")

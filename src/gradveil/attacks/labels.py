@@ -1,9 +1,9 @@
 """Which labels a gradient gives away.
 
 With cross entropy the bias of the last layer has the gradient mean(p) - n / B: the mean of the predicted probabilities less the
-share of each label in the batch of B images. For one image the only negative entry is the label (iDLG, Zhao et al., 2020). For a
-batch the counts n follow once mean(p) is known; the attacker has the model, and takes what it predicts for noise, white and
-smooth.
+fraction of each label in the batch of B images. For one image the only negative entry is the label (iDLG, Zhao et al., 2020).
+For a batch the counts n follow once mean(p) is known. The attacker has the model and takes what it predicts for noise, white
+and smooth.
 """
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from gradveil.attacks.evidence import Evidence
 from gradveil.client import Aggregate, FedAvg, freezing_statistics, trainable_parameters
 from gradveil.errors import GradveilError
+from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import generator
 
 # Images of noise of each kind on which the attacker looks at the model's predictions, and the sides of the coarse kinds.
@@ -33,19 +34,20 @@ def read_labels(evidence: Evidence, *, seed: int = 0) -> Tensor:
     if evidence.images == 1:
         return bias.argmin().view(1)
     expected = (evidence.images * (_predictions(evidence, local, seed) - bias)).clamp_min(0)
-    counts = _whole(expected, evidence.images)
+    counts = _round_to_sum(expected, evidence.images)
     return torch.repeat_interleave(torch.arange(len(bias), device=bias.device), counts)
 
 
 def _predictions(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
     """The mean probabilities for noise; of a model that moves, on its way from the weights before to those after."""
     noise = _noise(evidence, generator(seed, "labels"))
-    names, weights = trainable_parameters(evidence.model)
+    weights = dict(zip(*trainable_parameters(evidence.model), strict=True))
     places = [0.0] if local is None else [local.lr * place / (WAY - 1) for place in range(WAY)]
     predictions = []
-    with torch.no_grad(), freezing_statistics(evidence.model):
+    draws = normal_source(generator(seed, "draws for labels"))
+    with torch.no_grad(), freezing_statistics(evidence.model), drawing(evidence.model, draws):
         for place in places:
-            moved = {name: weight - place * evidence.named[name] for name, weight in zip(names, weights, strict=True)}
+            moved = {name: weight - place * evidence.gradients[name] for name, weight in weights.items()}
             predictions.append(functional_call(evidence.model, moved, (noise,)).softmax(1).mean(0))
     return torch.stack(predictions).mean(0)
 
@@ -53,22 +55,22 @@ def _predictions(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
 def _noise(evidence: Evidence, chance: torch.Generator) -> Tensor:
     """Images from white noise to hardly more than a slope: predictions for smooth images differ from those for white noise."""
     channels, height, width = evidence.image_shape
-    made = [torch.rand((NOISE, channels, height, width), generator=chance)]
+    images = [torch.rand((NOISE, channels, height, width), generator=chance)]
     for side in SIDES:
         coarse = torch.rand((NOISE, channels, side, side), generator=chance)
-        made.append(F.interpolate(coarse, size=(height, width), mode="bilinear", align_corners=False))
-    return torch.cat(made).to(evidence.device)
+        images.append(F.interpolate(coarse, size=(height, width), mode="bilinear", align_corners=False))
+    return torch.cat(images).to(evidence.device)
 
 
 def label_accuracy(found: Tensor, truth: Tensor) -> float:
-    """Which share of the labels was found, counted with their repetitions, whatever the order."""
+    """The fraction of the labels that was found, counted with their repetitions, whatever the order."""
     classes = int(max(found.max(), truth.max())) + 1
     counts = [torch.bincount(labels.cpu(), minlength=classes) for labels in (found, truth)]
     return float(torch.minimum(*counts).sum()) / len(truth)
 
 
-def _whole(expected: Tensor, count: int) -> Tensor:
-    """Whole numbers near `expected` that sum to `count`: one at a time to whoever lacks most."""
+def _round_to_sum(expected: Tensor, count: int) -> Tensor:
+    """Whole numbers near `expected` that sum to `count`: one at a time to the entry that lacks most."""
     given = torch.zeros_like(expected, dtype=torch.int64)
     for _ in range(count):
         given[(expected - given).argmax()] += 1
@@ -88,7 +90,5 @@ def _last_bias(evidence: Evidence) -> Tensor:
     layers = [name for name, module in evidence.model.named_modules() if isinstance(module, nn.Linear)]
     bias = evidence.gradients.get(f"{layers[-1]}.bias") if layers else None
     if bias is None or len(bias) != evidence.classes:
-        raise GradveilError(
-            "labels cannot be read from this gradient: the model's last layer is not fully connected with a bias; give them"
-        )
+        raise GradveilError("labels cannot be read: the last layer is not fully connected with a bias; give them")
     return bias

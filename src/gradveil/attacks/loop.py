@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,10 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from gradveil.attacks.attack import OnIteration
-from gradveil.attacks.priors import Seen, consensus_of, looking_inside
+from gradveil.attacks.objectives import weigh
+from gradveil.attacks.priors import Guess, consensus_of, looking_inside
 from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosines
-from gradveil.attacks.runs import Restart
+from gradveil.attacks.restarts import Restart
 from gradveil.client import freezing_statistics, loss_of, share, trainable_parameters
 from gradveil.models import normalization
 from gradveil.models.stochastic import drawing, stochastic_layers
@@ -33,23 +35,24 @@ class State:
     def __init__(self, attack: "Inversion", runs: list[Restart]) -> None:
         self.attack, self.runs = attack, runs
         self.model = runs[0].evidence.model
-        self.units = normalization(self.model, runs[0].evidence.image_shape[0])
+        self.normalize = normalization(self.model, runs[0].evidence.image_shape[0])
         self.guess = torch.stack([run.guess for run in runs]).requires_grad_()
         self.soft = torch.stack([run.soft for run in runs]).requires_grad_()
         self.mean = self.guess.detach().clone()
-        self.drawn = torch.stack([run.drawn for run in runs]).requires_grad_(attack.draws == "searched")
+        self.draws = torch.stack([run.draws for run in runs]).requires_grad_(attack.draws == "searched")
         self.distances: list[float] = []
         # The runs' gradients at the last evaluation, where they were computed one by one.
         self.gradients: list[tuple[Tensor, ...]] = []
 
     @property
     def free(self) -> list[Tensor]:
+        """What the optimizer moves."""
         return [tensor for tensor in self.moving if tensor.numel() and tensor.requires_grad]
 
     @property
     def moving(self) -> list[Tensor]:
         """Everything that a run has for itself, the guess first."""
-        return [self.guess, self.soft, self.drawn]
+        return [self.guess, self.soft, self.draws]
 
     def follow(self, iteration: int) -> None:
         """Update the mean of the guesses; early on it forgets faster, so that the start does not linger."""
@@ -57,12 +60,13 @@ class State:
         self.mean.lerp_(self.guess.detach(), 1 / max(1.0, window))
 
     def pixels(self, guess: Tensor) -> Tensor:
-        made: Tensor = guess * self.units.std + self.units.mean
-        return made
+        """The guess as pixels in [0, 1]."""
+        pixels: Tensor = guess * self.normalize.std + self.normalize.mean
+        return pixels
 
     def closure(self) -> Tensor:
         """Distances of all runs, and the gradient of everything that is free."""
-        total, self.distances = self._batched() if self._shares_a_batch else self._one_by_one()
+        total, self.distances = self._evaluate_batch() if self._shares_a_batch else self._evaluate_each()
         return total
 
     @cached_property
@@ -70,7 +74,7 @@ class State:
         enough = len(self.runs) >= FEWEST_TOGETHER or self.attack.compiled
         return enough and _can_share(self.attack, self.runs)
 
-    def _one_by_one(self) -> tuple[Tensor, list[float]]:
+    def _evaluate_each(self) -> tuple[Tensor, list[float]]:
         consensus = consensus_of(self.guess)
         total = self.guess.new_zeros(())
         distances = []
@@ -90,24 +94,21 @@ class State:
         return total, distances
 
     def _loss(self, run: Restart, guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
-        labels = run.label_of(soft)
-        seen = Seen(guess, labels, consensus)
+        current = Guess(guess, run.label_of(soft), consensus)
         pixels = self.pixels(guess)
         if self.attack.simulate is not None:
             pixels = self.attack.simulate(pixels, run.chance)
-        if any(prior.looks_inside for prior in self.attack.priors):
-            with looking_inside(self.model, seen):
-                shared = run.evidence.client(self.model, Batch(pixels, labels))
-        else:
-            shared = run.evidence.client(self.model, Batch(pixels, labels))
+        inside = any(prior.looks_inside for prior in self.attack.priors)
+        with looking_inside(self.model, current) if inside else nullcontext():
+            shared = run.evidence.client(self.model, Batch(pixels, current.labels))
         gradient = tuple(shared.values())
         self.gradients.append(tuple(tensor.detach() for tensor in gradient))
-        distance = self.attack.objective(run.weigh(gradient), run.target)
-        return distance + sum(prior(seen) for prior in self.attack.priors), distance
+        distance = self.attack.objective(weigh(run.factors, gradient), run.target)
+        return distance + sum(prior(current) for prior in self.attack.priors), distance
 
-    def _batched(self) -> tuple[Tensor, list[float]]:
+    def _evaluate_batch(self) -> tuple[Tensor, list[float]]:
         with freezing_statistics(self.model):
-            losses, distances = self._vectorised(self.guess, self.soft, consensus_of(self.guess))
+            losses, distances = self._batch_loss(self.guess, self.soft, consensus_of(self.guess))
         total = losses.sum()
         found = torch.autograd.grad(total, self.free)
         for tensor, slope in zip(self.free, found, strict=True):
@@ -115,16 +116,11 @@ class State:
         return total.detach(), distances.tolist()
 
     @cached_property
-    def _vectorised(self) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def _batch_loss(self) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
         names, parameters = trainable_parameters(self.model)
         weights = tuple(parameter.detach() for parameter in parameters)
         targets = tuple(torch.stack(tensors) for tensors in zip(*(run.target for run in self.runs), strict=True))
-        # Without a weighing a factor of 1 stands for it.
-        ones = [torch.ones((), device=self.guess.device)] * len(names)
-        scales = tuple(
-            torch.stack(tensors) for tensors in zip(*(run.factors or ones for run in self.runs), strict=True)
-        )
-        weighed = bool(self.attack.weighings)
+        scales = tuple(torch.stack(tensors) for tensors in zip(*(run.factors for run in self.runs), strict=True))
         known = self.soft.numel() == 0
         labels = torch.stack([run.labels if run.labels is not None else run.soft for run in self.runs])
 
@@ -135,20 +131,17 @@ class State:
             guess: Tensor, label: Tensor, target: tuple[Tensor, ...], scale: tuple[Tensor, ...], consensus: Tensor
         ) -> tuple[Tensor, Tensor]:
             gradient = grad(loss)(weights, self.pixels(guess), label)
-            if weighed:
-                gradient = tuple(factor * tensor for factor, tensor in zip(scale, gradient, strict=True))
-            distance = self.attack.objective(gradient, target)
-            seen = Seen(guess, label, consensus)
-            return distance + sum(prior(seen) for prior in self.attack.priors), distance
+            distance = self.attack.objective(weigh(scale, gradient), target)
+            current = Guess(guess, label, consensus)
+            return distance + sum(prior(current) for prior in self.attack.priors), distance
 
-        def all_of_them(guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
+        def every(guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
+            label = labels if known else soft.softmax(2)
             vectorised = vmap(one, in_dims=(0, 0, 0, 0, None))
-            found: tuple[Tensor, Tensor] = vectorised(
-                guess, labels if known else soft.softmax(2), targets, scales, consensus
-            )
+            found: tuple[Tensor, Tensor] = vectorised(guess, label, targets, scales, consensus)
             return found
 
-        return torch.compile(all_of_them) if self.attack.compiled else all_of_them
+        return torch.compile(every) if self.attack.compiled else every
 
     def similarity(self, number: int) -> Tensor:
         """Per-parameter cosine of a run's gradient as it was last evaluated."""
@@ -208,9 +201,10 @@ class Watch:
         picture = to_bytes(pixels.nan_to_num(0.5, 1.0, 0.0))
         self.moments.append((len(self.history), self.state.similarity(self.number).detach().cpu(), picture.cpu()))
 
-    def reconstruction(self, distance: float) -> Reconstruction:
-        """What came of it; `distance` is that of the last guess, which the history does not hold yet."""
+    def reconstruction(self) -> Reconstruction:
+        """What came of it, once its last guess has been evaluated."""
         assert self.ended is not None
+        distance = self.state.distances[self.number]
         guess, soft, _ = self.last
         labels = self.run.labels if self.run.labels is not None else soft.argmax(1)
         numbers, similarity, frames = zip(*self.moments, strict=True)
@@ -223,9 +217,7 @@ class Watch:
             restarts=1,
             ended=self.ended if distance < self.run.zero_distance else "diverged",
             history=tuple(self.history),
-            trace=Trace(
-                numbers, trainable_parameters(self.state.model)[0], torch.stack(similarity), torch.stack(frames)
-            ),
+            trace=Trace(numbers, tuple(self.run.evidence.gradients), torch.stack(similarity), torch.stack(frames)),
         )
 
 
@@ -242,8 +234,7 @@ def minimise(
     if together and _can_share(attack, runs):
         runs = runs + [runs[0]] * (FEWEST_TOGETHER - count)
     state = State(attack, runs)
-    units = state.units
-    lowest, highest = units(torch.zeros_like(units.mean)), units(torch.ones_like(units.mean))
+    lowest, highest = (state.normalize(value(state.normalize.mean)) for value in (torch.zeros_like, torch.ones_like))
     step = attack.optimizer.start(state.free, attack.iterations)
     watches = [Watch(state, number) for number in range(count)]
     iteration = 0
@@ -259,17 +250,12 @@ def minimise(
             watch.look()
             if on_iteration is not None:
                 on_iteration()
-    return _ending(state, watches)
-
-
-def _ending(state: State, watches: list[Watch]) -> list[Reconstruction]:
-    """What came of every run; the last steps have not been evaluated yet."""
+    # The last steps have not been evaluated yet.
     with torch.no_grad():
         for watch in watches:
             for tensor, last in zip(state.moving, watch.last, strict=True):
                 tensor[watch.number] = last
     state.closure()
-    distances = state.distances
     for watch in watches:
         watch.remember()
-    return [watch.reconstruction(distances[watch.number]) for watch in watches]
+    return [watch.reconstruction() for watch in watches]

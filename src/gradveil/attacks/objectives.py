@@ -39,14 +39,14 @@ class Layers:
 
     def __call__(self, gradients: Gradients) -> Gradients:
         for prefix, _ in self.weights:
-            if not any(_below(name, prefix) for name in gradients):
+            if not any(_is_inside(name, prefix) for name in gradients):
                 raise GradveilError(f"the model has no layer {prefix!r}; its parameters are {', '.join(gradients)}")
         return {name: torch.tensor(self._weight(name), device=value.device) for name, value in gradients.items()}
 
     def _weight(self, name: str) -> float:
         found = 1.0
         for prefix, weight in self.weights:
-            if _below(name, prefix):
+            if _is_inside(name, prefix):
                 found = weight
         return found
 
@@ -59,20 +59,27 @@ class Survivors:
         return {name: (value != 0).to(value.dtype) for name, value in gradients.items()}
 
 
-def factors(weighings: Sequence[Weighing], gradients: Gradients) -> list[Tensor] | None:
-    """The product of all weighings in the order of `gradients`, None without any."""
+def factors(weighings: Sequence[Weighing], gradients: Gradients) -> tuple[Tensor, ...]:
+    """The product of all weighings in the order of `gradients`, nothing without any."""
     if not weighings:
-        return None
+        return ()
     found: Mapping[str, Tensor] = weighings[0](gradients)
     for weighing in weighings[1:]:
         more = weighing(gradients)
         found = {name: value * more[name] for name, value in found.items()}
     if not any(bool(value.any()) for value in found.values()):
         raise GradveilError("nothing of the gradient is left to compare: every layer has weight 0 or was pruned away")
-    return [found[name] for name in gradients]
+    return tuple(found[name] for name in gradients)
 
 
-def _below(name: str, prefix: str) -> bool:
+def weigh(factors: Sequence[Tensor], gradient: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """What of a gradient counts: all of it without `factors`."""
+    if not factors:
+        return tuple(gradient)
+    return tuple(factor * tensor for factor, tensor in zip(factors, gradient, strict=True))
+
+
+def _is_inside(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(f"{prefix}.")
 
 

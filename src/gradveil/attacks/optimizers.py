@@ -31,7 +31,7 @@ class Adam:
 
     def start(self, free: Sequence[Tensor], iterations: int) -> Step:
         optimizer = torch.optim.Adam(free, lr=self.lr)
-        return _stepping(optimizer, free[0], iterations, signed=self.signed, schedule=self.schedule)
+        return _step_function(optimizer, free[0], iterations, signed=self.signed, schedule=self.schedule)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SGD:
 
     def start(self, free: Sequence[Tensor], iterations: int) -> Step:
         optimizer = torch.optim.SGD(free, lr=self.lr, momentum=0.9, nesterov=True)
-        return _stepping(optimizer, free[0], iterations, signed=self.signed, schedule=self.schedule)
+        return _step_function(optimizer, free[0], iterations, signed=self.signed, schedule=self.schedule)
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class LBFGS:
     def start(self, free: Sequence[Tensor], iterations: int) -> Step:
         optimizer = torch.optim.LBFGS(list(free), lr=self.lr)
 
-        def evaluated(closure: Closure) -> float:
+        def evaluate(closure: Closure) -> float:
             loss = float(closure())
             if self.signed:
                 _sign(free[0])
             return loss
 
         def step(closure: Closure) -> None:
-            optimizer.step(lambda: evaluated(closure))  # type: ignore[no-untyped-call]
+            optimizer.step(lambda: evaluate(closure))  # type: ignore[no-untyped-call]
 
         return step
 
@@ -74,7 +74,7 @@ class LBFGS:
 Optimizer = Adam | SGD | LBFGS
 
 
-def _stepping(
+def _step_function(
     optimizer: torch.optim.Optimizer, guess: Tensor, iterations: int, *, signed: bool, schedule: Schedule
 ) -> Step:
     rates = LambdaLR(optimizer, lambda done: _rate(schedule, done, iterations))

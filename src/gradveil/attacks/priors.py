@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 @dataclass
-class Seen:
+class Guess:
     """A guess as a prior sees it: `images` (B, C, H, W) in normalised units and `labels`, (B,) or probabilities (B, classes).
 
     `consensus` is the mean of all runs' guesses. `logits` and `features` (what goes into every batch norm layer, with the layer)
@@ -30,24 +30,23 @@ class Prior(Protocol):
     """A scalar to add to the objective."""
 
     # Whether it needs logits or features, which costs a little and keeps runs from sharing one batch.
-    looks_inside: ClassVar[bool]
+    looks_inside: ClassVar[bool] = False
 
-    def __call__(self, seen: Seen) -> Tensor: ...
+    def __call__(self, guess: Guess) -> Tensor: ...
 
 
 @dataclass(frozen=True)
-class TotalVariation:
+class TotalVariation(Prior):
     """weight x (mean |horizontal difference| + mean |vertical difference|): neighbours tend to be alike.
 
     With `isotropic` weight x mean of sqrt(horizontal^2 + vertical^2), which does not prefer axes.
     """
 
-    looks_inside: ClassVar[bool] = False
     weight: float
     isotropic: bool = False
 
-    def __call__(self, seen: Seen) -> Tensor:
-        images = seen.images
+    def __call__(self, guess: Guess) -> Tensor:
+        images = guess.images
         across = images[..., :, 1:] - images[..., :, :-1]
         down = images[..., 1:, :] - images[..., :-1, :]
         if self.isotropic:
@@ -57,18 +56,17 @@ class TotalVariation:
 
 
 @dataclass(frozen=True)
-class SquaredNorm:
+class SquaredNorm(Prior):
     """weight x the mean square of the normalised pixels: images are not far from the average one."""
 
-    looks_inside: ClassVar[bool] = False
     weight: float
 
-    def __call__(self, seen: Seen) -> Tensor:
-        return self.weight * seen.images.square().mean()
+    def __call__(self, guess: Guess) -> Tensor:
+        return self.weight * guess.images.square().mean()
 
 
 @dataclass(frozen=True)
-class BatchNormStatistics:
+class BatchNormStatistics(Prior):
     """weight x sum over batch norm layers of |mean - running mean|^2 + |variance - running variance|^2 (Yin et al., 2021).
 
     Says something of images only where the running statistics come from training.
@@ -77,9 +75,9 @@ class BatchNormStatistics:
     looks_inside: ClassVar[bool] = True
     weight: float
 
-    def __call__(self, seen: Seen) -> Tensor:
-        total = seen.images.new_zeros(())
-        for layer, values in seen.features:
+    def __call__(self, guess: Guess) -> Tensor:
+        total = guess.images.new_zeros(())
+        for layer, values in guess.features:
             if layer.running_mean is None or layer.running_var is None:
                 continue
             dims = [dim for dim in range(values.ndim) if dim != 1]
@@ -89,55 +87,53 @@ class BatchNormStatistics:
 
 
 @dataclass(frozen=True)
-class GroupConsistency:
+class GroupConsistency(Prior):
     """weight x the mean squared distance to the mean of all runs: where they agree they are right (Yin et al., 2021).
 
     The mean is taken pixel by pixel, without registering the images first.
     """
 
-    looks_inside: ClassVar[bool] = False
     weight: float
 
-    def __call__(self, seen: Seen) -> Tensor:
-        return self.weight * (seen.images - seen.consensus).square().mean()
+    def __call__(self, guess: Guess) -> Tensor:
+        return self.weight * (guess.images - guess.consensus).square().mean()
 
 
 @dataclass(frozen=True)
-class LabelTerm:
+class LabelTerm(Prior):
     """weight x |F(x) - y|^2: the guess should be classified as its label (CPL, Wei et al., 2020)."""
 
     looks_inside: ClassVar[bool] = True
     weight: float
 
-    def __call__(self, seen: Seen) -> Tensor:
-        assert seen.logits is not None
-        labels = seen.labels
+    def __call__(self, guess: Guess) -> Tensor:
+        assert guess.logits is not None
+        labels = guess.labels
         if labels.ndim == 1:
-            labels = F.one_hot(labels, seen.logits.shape[1])
-        return self.weight * (seen.logits.softmax(1) - labels).square().sum()
+            labels = F.one_hot(labels, guess.logits.shape[1])
+        return self.weight * (guess.logits.softmax(1) - labels).square().sum()
 
 
 @contextmanager
-def looking_inside(model: nn.Module, seen: Seen) -> Iterator[None]:
+def looking_inside(model: nn.Module, guess: Guess) -> Iterator[None]:
     """Fill in `logits` and `features` while the model runs on the guess; of several runs the first counts."""
     features: list[tuple[_BatchNorm, Tensor]] = []
 
-    def keep_features(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if seen.logits is None and isinstance(layer, _BatchNorm):
+    def keep_features(layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> None:
+        if guess.logits is None:
             features.append((layer, inputs[0]))
 
     def keep_logits(_: nn.Module, __: tuple[Tensor, ...], logits: Tensor) -> None:
-        if seen.logits is None:
-            seen.logits = logits
+        if guess.logits is None:
+            guess.logits = logits
 
-    hooks = [
-        layer.register_forward_pre_hook(keep_features) for layer in model.modules() if isinstance(layer, _BatchNorm)
-    ]
+    norms = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    hooks = [layer.register_forward_pre_hook(keep_features) for layer in norms]
     hooks.append(model.register_forward_hook(keep_logits))
     try:
         yield
     finally:
-        seen.features = features
+        guess.features = features
         for hook in hooks:
             hook.remove()
 

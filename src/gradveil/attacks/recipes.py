@@ -36,34 +36,20 @@ def sgd_cosine(*, iterations: int = 4800) -> Inversion:
 
 def lbfgs_cosine(*, iterations: int = 300) -> Inversion:
     """Cosine, LBFGS on the gradient's sign, 16 restarts (Gao et al., 2021)."""
-    return replace(
-        adam_cosine(), optimizer=LBFGS(1e-4, signed=True), iterations=iterations, restarts=16, name="lbfgs+cosine"
-    )
+    attack = adam_cosine(iterations=iterations)
+    return replace(attack, optimizer=LBFGS(1e-4, signed=True), restarts=16, name="lbfgs+cosine")
 
 
 def lbfgs_l2(*, iterations: int = 50) -> Inversion:
     """Squared distance and LBFGS with a small rate, no pixel box (Gao et al., 2021)."""
-    return Inversion(
-        l2_distance,
-        LBFGS(1e-4),
-        (TotalVariation(1e-3),),
-        iterations=iterations,
-        restarts=2,
-        boxed=False,
-        name="lbfgs+l2",
-    )
+    attack = Inversion(l2_distance, LBFGS(1e-4), (TotalVariation(1e-3),), iterations=iterations, name="lbfgs+l2")
+    return replace(attack, restarts=2, boxed=False)
 
 
 def inverting_gradients(*, iterations: int = 24000) -> Inversion:
     """Cosine, signed Adam, strong total variation, 16 restarts (Geiping et al., 2020)."""
-    return Inversion(
-        cosine_distance,
-        Adam(0.1),
-        (TotalVariation(1e-1),),
-        iterations=iterations,
-        restarts=16,
-        name="inverting-gradients",
-    )
+    attack = adam_cosine(iterations=iterations)
+    return replace(attack, priors=(TotalVariation(1e-1),), restarts=16, name="inverting-gradients")
 
 
 def dlg(*, iterations: int = 300) -> Inversion:
@@ -107,9 +93,8 @@ def grad_inversion(*, iterations: int = 20000) -> Inversion:
 
 def fast(*, iterations: int = 1000) -> Inversion:
     """adam+cosine without waiting for small rates: the mean of the guesses at the large one, a fraction of the iterations."""
-    return replace(
-        adam_cosine(), optimizer=Adam(0.1, schedule="constant"), iterations=iterations, averaging=0.3, name="fast"
-    )
+    attack = adam_cosine(iterations=iterations)
+    return replace(attack, optimizer=Adam(0.1, schedule="constant"), averaging=0.3, name="fast")
 
 
 # Name -> recipe, with everything as published.
@@ -159,21 +144,21 @@ def parse_attack(
     """
     name, colon, rest = text.partition(":")
     recipe = lookup(ATTACKS, name, "attack")
-    wanted = parse_settings(AttackSettings, name, rest if colon else None, example=f"{name}:iterations=200")
-    given = {"iterations": iterations, "restarts": restarts, "tv": tv, "start": start, "labels": labels}
-    wanted = replace(wanted, **{field: value for field, value in given.items() if value is not None})  # type: ignore[arg-type]
+    read = parse_settings(AttackSettings, name, rest if colon else None, example=f"{name}:iterations=200")
+    given = AttackSettings(iterations, restarts, tv, start, labels, compiled)
+    settings = [*asdict(read).items(), *asdict(given).items()]
+    changes = {field: value for field, value in settings if value is not None and value is not False}
     attack = recipe()
-    changes = {field: value for field, value in asdict(wanted).items() if value is not None and field != "compiled"}
     if not isinstance(attack, Inversion):
-        if refused := [field for field in changes if field != "labels"]:
+        if refused := [field for field in changes if field not in ("labels", "compiled")]:
             raise GradveilError(f"{name} is a closed form and has no {refused[0]}")
-        return ClosedForm(labels=wanted.labels or attack.labels)
+        return ClosedForm(labels=changes.get("labels", attack.labels))
     if (weight := changes.pop("tv", None)) is not None:
         if not 0 <= weight < math.inf:
             raise GradveilError(f"the weight of total variation must be a number from 0 on, got {weight:g}")
         others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
         changes["priors"] = (*others, TotalVariation(weight)) if weight > 0 else others
-    return replace(attack, compiled=compiled or wanted.compiled, **changes)
+    return replace(attack, **changes)
 
 
 def attack_settings(attack: Attack) -> tuple[str, AttackSettings]:

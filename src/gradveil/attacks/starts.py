@@ -56,15 +56,13 @@ def _public(evidence: Evidence, labels: Tensor | None) -> list[Tensor]:
     """Per image the public images of its class."""
     public = evidence.public
     if public is None or public.image_shape != evidence.image_shape:
-        raise GradveilError(
-            f"this start needs public images of shape {evidence.image_shape}; noise, zeros or pattern need none"
-        )
+        raise GradveilError(f"this start needs public images {evidence.image_shape}: use noise, zeros or pattern")
     if labels is None:
-        raise GradveilError("this start needs to know the labels; noise, zeros or pattern do not")
+        raise GradveilError("this start needs the labels: use noise, zeros or pattern")
     found = [public.images[public.labels == label] for label in labels.cpu()]
     for label, images in zip(labels.tolist(), found, strict=True):
         if len(images) == 0:
-            raise GradveilError(f"there is no public image of class {label}; noise, zeros or pattern need none")
+            raise GradveilError(f"no public image of class {label}: use noise, zeros or pattern")
     return [to_unit(images) for images in found]
 
 

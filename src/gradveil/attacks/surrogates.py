@@ -184,9 +184,7 @@ def _taps(axis: str, slant: float, height: int, width: int) -> tuple[Tensor, Ten
     inside = (position >= -0.5) & (position < size - 0.5)
     first = position.floor()
     t = position - first
-    weights = (
-        torch.stack([-t + 2 * t**2 - t**3, 1 - 2 * t**2 + t**3, t + t**2 - t**3, -(t**2) + t**3]) * inside.double()
-    )
+    weights = torch.stack([-t + 2 * t**2 - t**3, 1 - 2 * t**2 + t**3, t + t**2 - t**3, -(t**2) + t**3]) * inside
     taps = (first.long() + torch.arange(-1, 3).view(-1, 1, 1)).clamp(0, size - 1)
     where = taps * width + still if axis == "y" else still * width + taps
     return where.flatten(1), weights.flatten(1).float()

@@ -59,7 +59,9 @@ class Undo:
     anchor: float = 0.5
     most: int = MOST_DRAWS
 
-    def known(self, images: Tensor, draws: Sequence[Draw], public: Sequence[Tensor | None] | None = None) -> Tensor:
+    def undo_draws(
+        self, images: Tensor, draws: Sequence[Draw], public: Sequence[Tensor | None] | None = None
+    ) -> Tensor:
         """The originals (B, C, H, W) for draws that are known, image by image.
 
         `public` are uint8 images (N, C, H, W) of each image's class, or None.
@@ -70,7 +72,7 @@ class Undo:
             done[row] = self._refine(one, _candidate(one, draw, _public_statistics(draw, seen)))[0]
         return done
 
-    def unknown(
+    def undo_policy(
         self, images: Tensor, policy: Policy, public: Sequence[Tensor | None] | None = None, *, seed: int = 0
     ) -> Tensor:
         """The originals when only the policy is known: the mean over its draws, weighted by their probability."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from gradveil.client import loss_of, share
+from gradveil.client import gradient_norm, loss_of, share
 from gradveil.io.pictures import readable_pixels
 from gradveil.leakage.records import Record
 from gradveil.types import Batch, ImageSet, to_unit
@@ -74,6 +74,6 @@ def stage_properties(network: nn.Module, stage: str, images: ImageSet, indices: 
         batch = Batch(to_unit(one.images), one.labels)
         with torch.no_grad():
             loss = float(loss_of(network, batch))
-        squares = [tensor.double().square().sum() for tensor in share(network, batch).values()]
-        found.append(StageProperties(stage, index, round(loss, 6), round(float(torch.stack(squares).sum().sqrt()), 6)))
+        norm = float(gradient_norm(share(network, batch).values()))
+        found.append(StageProperties(stage, index, round(loss, 6), round(norm, 6)))
     return found

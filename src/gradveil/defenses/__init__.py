@@ -3,7 +3,7 @@
 import os
 import re
 
-from gradveil.defenses.augment import Augment
+from gradveil.defenses.augment import Augment, Random
 from gradveil.defenses.base import Defense, NoDefense, PoissonSampled
 from gradveil.defenses.chain import Chain
 from gradveil.defenses.dp_sgd import DpSgd
@@ -11,7 +11,6 @@ from gradveil.defenses.noise import GaussianNoise, LaplacianNoise
 from gradveil.defenses.parts import needs_poisson
 from gradveil.defenses.precode import Precode
 from gradveil.defenses.pruning import Clip, Prune
-from gradveil.defenses.random import Random
 from gradveil.defenses.soteria import Soteria
 from gradveil.defenses.train_only import TrainOnly, as_attacked, with_expected_batch
 from gradveil.errors import GradveilError

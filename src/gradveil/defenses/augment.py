@@ -1,7 +1,8 @@
 """Share the gradients of transformed images (Gao et al., CVPR 2021), and the attacker who knows the policy."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cached_property
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,13 +13,69 @@ from gradveil.attacks.undo import Undo
 from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
 from gradveil.transforms.policy import Policy
+from gradveil.transforms.sampling import random_policies
 
-# Random policies draw as searched ones do.
-POLICY_STREAM = "policy"
+MOST_RANDOM = 1000  # policies
+
+
+class PolicyDefense(Defense):
+    """Every private image is replaced by what `policy` makes of it; what is known of that is as in `Augment`."""
+
+    policy: Policy
+    knows: Literal["policy", "draw"] = "policy"
+    how: Literal["undo", "simulate"] = "undo"
+    drawn: tuple[int, tuple[int, ...]] | None = None
+
+    def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
+        return self.policy(images, seed=seed, indices=indices)
+
+    @property
+    def _stream(self) -> str:
+        # Random policies draw as searched ones do.
+        return "policy"
+
+    def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Augment":
+        if attacker == "draw":
+            return self.with_draws(seed=seed, indices=indices)
+        return Augment(self.policy, self.knows, "simulate" if attacker == "simulate" else self.how, self.drawn)
+
+    def with_draws(self, *, seed: int, indices: Tensor) -> "Augment":
+        """The same defense against an attacker who knows what `images(..., seed=seed, indices=indices)` drew."""
+        return Augment(self.policy, "draw", self.how, (seed, tuple(indices.tolist())))
+
+    def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
+        if self.how == "undo":
+            return attack
+        if self.knows == "draw":
+            return replace(attack, simulate=SimulateDraws(self._draws(evidence.images, evidence.image_shape[0])))
+        return replace(attack, simulate=SimulatePolicy(self.policy))
+
+    def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
+        if self.how == "simulate":
+            return images
+        public = _public_of(evidence)
+        if self.knows == "draw":
+            return Undo().undo_draws(images, self._draws(*images.shape[:2]), public)
+        return Undo().undo_policy(images, self.policy, public, seed=seed)
+
+    @property
+    def knowledge(self) -> str:
+        what = "the policy" if self.knows == "policy" else "the policy and every image's draw"
+        if self.how == "undo":
+            return f"knows {what}, rebuilds the transformed image and undoes the policy"
+        return f"knows {what} and simulates it at every step"
+
+    def _draws(self, images: int, channels: int) -> tuple[Draw, ...]:
+        if self.drawn is None:
+            raise GradveilError("knows='draw' needs the draws: use with_draws(seed=..., indices=...)")
+        seed, indices = self.drawn
+        if len(indices) != images:
+            raise GradveilError(f"expected the draws of {images} images, got those of {len(indices)}")
+        return draws_of(self.policy, channels, seed=seed, indices=torch.tensor(indices))
 
 
 @dataclass(frozen=True)
-class Augment(Defense):
+class Augment(PolicyDefense):
     """Every private image is replaced by what `policy` makes of it.
 
     The attacker knows the policy. With `knows="draw"` they also know which member and signs every image got: call
@@ -38,54 +95,35 @@ class Augment(Defense):
     # Seed and indices of the attacked images, for knows="draw".
     drawn: tuple[int, tuple[int, ...]] | None = None
 
-    def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
-        return self.policy(images, seed=seed, indices=indices)
-
-    @property
-    def _stream(self) -> str:
-        return POLICY_STREAM
-
-    def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Augment":
-        if attacker == "draw":
-            return self.with_draws(seed=seed, indices=indices)
-        return replace(self, how="simulate") if attacker == "simulate" else self
-
-    def with_draws(self, *, seed: int, indices: Tensor) -> "Augment":
-        """The same defense against an attacker who knows what `images(..., seed=seed, indices=indices)` drew."""
-        return replace(self, knows="draw", drawn=(seed, tuple(indices.tolist())))
-
-    def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
-        if self.how == "undo":
-            return attack
-        if self.knows == "draw":
-            return replace(attack, simulate=SimulateDraws(self._draws(evidence.images, evidence.image_shape[0])))
-        return replace(attack, simulate=SimulatePolicy(self.policy))
-
-    def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
-        if self.how == "simulate":
-            return images
-        public = _public_of(evidence)
-        if self.knows == "draw":
-            return Undo().known(images, self._draws(*images.shape[:2]), public)
-        return Undo().unknown(images, self.policy, public, seed=seed)
-
-    @property
-    def knowledge(self) -> str:
-        what = "the policy" if self.knows == "policy" else "the policy and every image's draw"
-        if self.how == "undo":
-            return f"knows {what}, rebuilds the transformed image and undoes the policy"
-        return f"knows {what} and simulates it at every step"
-
     def __str__(self) -> str:
         return str(self.policy)
 
-    def _draws(self, images: int, channels: int) -> tuple[Draw, ...]:
-        if self.drawn is None:
-            raise GradveilError("knows='draw' needs the draws: use with_draws(seed=..., indices=...)")
-        seed, indices = self.drawn
-        if len(indices) != images:
-            raise GradveilError(f"expected the draws of {images} images, got those of {len(indices)}")
-        return draws_of(self.policy, channels, seed=seed, indices=torch.tensor(indices))
+
+@dataclass(frozen=True)
+class Random(PolicyDefense):
+    """A hybrid of `k` random policies, the same ones for the same `draw`; every image gets one of them.
+
+    The control that a searched policy has to beat. They are drawn as a search draws them, uniformly from all of one to three
+    published operations, no two doing the same to colour images (on grey images the operations on colours do nothing). A mean
+    over images is the average over `k` random policies that the papers report.
+
+        Random(k=10, draw=3).policy
+    """
+
+    name: ClassVar[str] = "random"
+    k: int = 10
+    draw: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.k <= MOST_RANDOM:
+            raise GradveilError(f"random needs 1 to {MOST_RANDOM} policies, such as k=10, got {self.k}")
+        if self.draw < 0:
+            raise GradveilError(f"random needs a draw from 0 on, such as draw=3, got {self.draw}")
+
+    @cached_property
+    def policy(self) -> Policy:  # type: ignore[override]  # nobody writes it
+        """The hybrid that was drawn."""
+        return Policy(tuple(policy.members[0] for policy in random_policies(self.draw, self.k, channels=3)))
 
 
 def _public_of(evidence: Evidence) -> list[Tensor | None] | None:

@@ -27,23 +27,23 @@ class Chain(Defense):
             raise GradveilError("a chain needs at least one defense, such as 3-1-7 | prune:0.7")
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
-        for number, member in enumerate(self.members):
-            images = member.images(images, seed=self._seed(seed, number), indices=indices)
+        for member, own in self._with_seeds(seed):
+            images = member.images(images, seed=own, indices=indices)
         return images
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
-        for number, member in enumerate(self.members):
-            model = member.network(model, seed=self._seed(seed, number))
+        for member, own in self._with_seeds(seed):
+            model = member.network(model, seed=own)
         return model
 
     def client(self, client: Client, *, seed: int) -> Client:
-        for number, member in enumerate(self.members):
-            client = member.client(client, seed=self._seed(seed, number))
+        for member, own in self._with_seeds(seed):
+            client = member.client(client, seed=own)
         return client
 
     def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
-        for number, member in enumerate(self.members):
-            gradients = member.gradients(gradients, seed=self._seed(seed, number))
+        for member, own in self._with_seeds(seed):
+            gradients = member.gradients(gradients, seed=own)
         return gradients
 
     def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
@@ -53,23 +53,19 @@ class Chain(Defense):
         return found
 
     def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
-        for number, member in reversed(list(enumerate(self.members))):
-            images = member.undo(images, evidence, seed=self._seed(seed, number))
+        for member, own in reversed(self._with_seeds(seed)):
+            images = member.undo(images, evidence, seed=own)
         return images
 
     def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
-        members = enumerate(self.members)
-        return Chain(
-            tuple(one.known_by(attacker, seed=self._seed(seed, number), indices=indices) for number, one in members)
-        )
+        members = (member.known_by(attacker, seed=own, indices=indices) for member, own in self._with_seeds(seed))
+        return Chain(tuple(members))
 
     @property
     def guarantee(self) -> str:
         # What comes after a private mechanism cannot undo it, so the chain has every member's guarantee.
-        return (
-            "; ".join(dict.fromkeys(member.guarantee for member in self.members if member.guarantee != "nothing"))
-            or "nothing"
-        )
+        guarantees = dict.fromkeys(member.guarantee for member in self.members)
+        return "; ".join(one for one in guarantees if one != "nothing") or "nothing"
 
     @property
     def knowledge(self) -> str:
@@ -78,6 +74,9 @@ class Chain(Defense):
     def __str__(self) -> str:
         return " | ".join(str(member) for member in self.members)
 
-    def _seed(self, seed: int, number: int) -> int:
-        earlier = sum(member._stream == self.members[number]._stream for member in self.members[:number])
-        return derive_seed(seed, "chain", earlier) if earlier else seed
+    def _with_seeds(self, seed: int) -> list[tuple[Defense, int]]:
+        """The members, each with its seed."""
+        streams = [member._stream for member in self.members]
+        earlier = [streams[:number].count(stream) for number, stream in enumerate(streams)]
+        seeds = [derive_seed(seed, "chain", count) if count else seed for count in earlier]
+        return list(zip(self.members, seeds, strict=True))

@@ -34,9 +34,7 @@ class DpSgd(PoissonSampled):
     """
 
     name: ClassVar[str] = "dp-sgd"
-    knowledge = (
-        "knows the clipping norm and the scale of the noise and smooths the more the larger it is beside the gradient"
-    )
+    knowledge = "knows the clipping norm and " + GaussianNoise.knowledge.removeprefix("knows ")
     noise: float = 1.0
     norm: float = 1.0
     delta: float = 1e-5
@@ -71,12 +69,8 @@ class DpSgd(PoissonSampled):
         if client is not share and client is not gradient:
             own = getattr(client, "__self__", client)
             local = isinstance(own, FedAvg | Aggregate)
-            got = (
-                f"expected client fedsgd, got {own}"
-                if local
-                else "no other defense that computes it may come before it"
-            )
-            raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {got}")
+            problem = f"expected client fedsgd, got {own}" if local else "no defense before it may compute a gradient"
+            raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {problem}")
         return PrivateGradient(self, seed)
 
     def epsilon(self, sample_rate: float, steps: int) -> float:
@@ -190,8 +184,6 @@ def _group_norm(module: _BatchNorm, *, like: Tensor) -> nn.GroupNorm:
 
 def _check_sampling(sample_rate: float, steps: int) -> None:
     if not 0 < sample_rate <= 1:
-        raise GradveilError(
-            f"the sample rate is the chance of an image to be in a batch, above 0 up to 1, got {sample_rate:g}"
-        )
+        raise GradveilError(f"expected a sample rate above 0 up to 1, got {sample_rate:g}")
     if steps < 0:
         raise GradveilError(f"the number of steps is 0 or more, got {steps}")

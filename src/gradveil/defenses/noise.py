@@ -16,6 +16,7 @@ from torch import Tensor
 from gradveil.attacks import Evidence, Inversion
 from gradveil.attacks.objectives import l1_distance, l2_distance
 from gradveil.attacks.priors import TotalVariation
+from gradveil.client import gradient_norm
 from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
 from gradveil.randomness import generator
@@ -73,7 +74,7 @@ class _Noise(Defense, ABC):
             unit = math.sqrt(self.variance)
         else:
             # 1 - cosine = |g - g'|^2 / (2 |g| |g'|) for gradients of one length, and noise makes the shared one longer.
-            shared = sum(float(tensor.double().square().sum()) for tensor in evidence.target)
+            shared = float(gradient_norm(evidence.target)) ** 2
             noise = self.variance * sum(tensor.numel() for tensor in evidence.target)
             unit = self.variance / math.sqrt(shared * max(shared - noise, 0.01 * shared))
         pixels = evidence.images * math.prod(evidence.image_shape)

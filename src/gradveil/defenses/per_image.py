@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gradveil.client import loss_of, trainable_parameters
+from gradveil.client import loss_of, setting_modes, trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.types import Batch
 
 # A warning of torch's about Opacus' hooks.
 OPACUS_HOOKS = "Full backward hook is firing"
-# What Opacus hangs on modules and leaves there.
-_LEFT = ("activations", "max_batch_len")
+# What Opacus leaves on modules.
+_OPACUS_ATTRIBUTES = ("activations", "max_batch_len")
 
 
 def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
@@ -29,7 +29,7 @@ def per_image(model: nn.Module, batch: Batch) -> list[Tensor]:
 
 @contextmanager
 def recording_per_image(model: nn.Module) -> Iterator[None]:
-    """Meanwhile a backward pass of a mean over images leaves every image's gradient for `taken`.
+    """Meanwhile a backward pass of a mean over images leaves every image's gradient for `take_per_image`.
 
     Of layers in training mode, that is: Opacus looks at no others.
     """
@@ -50,7 +50,7 @@ def recording_per_image(model: nn.Module) -> Iterator[None]:
         for module, attributes, full in modules:
             if not module._backward_hooks:
                 module._is_full_backward_hook = full
-            for name in set(_LEFT) & (set(vars(module)) - attributes):
+            for name in set(_OPACUS_ATTRIBUTES) & (set(vars(module)) - attributes):
                 delattr(module, name)
 
 
@@ -108,15 +108,11 @@ def ignoring_warnings() -> Iterator[None]:
 @contextmanager
 def _layers_in_training_mode(model: nn.Module) -> Iterator[None]:
     """Of the layers that hold parameters themselves none behaves otherwise then, batch norm apart, which is refused."""
-    modes = [(module, module.training) for module in model.modules()]
-    for module, _ in modes:
-        if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
-            module.training = True
-    try:
+    with setting_modes(model):
+        for module in model.modules():
+            if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
+                module.training = True
         yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _forget(model: nn.Module) -> None:

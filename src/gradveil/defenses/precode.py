@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradveil.attacks import Attack, ClosedForm, Evidence, Inversion
-from gradveil.attacks.analytic import layer_inputs
+from gradveil.attacks.analytic import first_layer_rest, layer_inputs, unexplained
 from gradveil.attacks.objectives import Layers, Weighing
 from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
@@ -22,8 +22,6 @@ from gradveil.types import Gradients
 
 # A weight's gradient of one image is an outer product; what of it may be none when readings are still believed.
 TRUSTED = 1e-2
-
-
 Layer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
@@ -104,9 +102,7 @@ class Precode(Defense):
         if not 1 <= self.k <= 65536:
             raise GradveilError(f"PRECODE needs a bottleneck of 1 to 65536 values, such as k=256, got {self.k}")
         if not 0 <= self.beta < float("inf"):
-            raise GradveilError(
-                f"PRECODE needs a weight of the KL term from 0 on, such as beta=1e-3, got {self.beta:g}"
-            )
+            raise GradveilError(f"PRECODE needs a beta, the weight of KL, from 0 on, such as 1e-3, got {self.beta:g}")
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
         defended = copy.deepcopy(model)
@@ -127,10 +123,7 @@ class Precode(Defense):
         if not self.at:
             last = [name for name, module in named.items() if isinstance(module, nn.Linear)][-1:]
             if not last:
-                raise GradveilError(
-                    "PRECODE goes in front of the last fully connected layer, and the model has none: "
-                    "name a convolution, such as at=features.0"
-                )
+                raise GradveilError("PRECODE: the model has no fully connected layer, name a convolution by at=...")
             return tuple(last)
         layers = [name for name, module in named.items() if isinstance(module, Layer)]
         for position in self.at:
@@ -159,8 +152,8 @@ def read_draws(evidence: Evidence) -> Tensor:
     """
     found: list[Tensor] = []
     for name, bottleneck in bottlenecks(evidence.model).items():
-        features, _ = _input(evidence.named, f"{name}.encoder")
-        sample, _ = _input(evidence.named, f"{name}.decoder")
+        features, _ = _input(evidence.gradients, f"{name}.encoder")
+        sample, _ = _input(evidence.gradients, f"{name}.decoder")
         with torch.no_grad():
             mu, sigma = bottleneck.sample.moments(bottleneck.encoder(features))
         found.append((sample - mu) / sigma)
@@ -178,32 +171,23 @@ def _without_bottlenecks(evidence: Evidence) -> tuple[Weighing, ...]:
 def _readable(evidence: Evidence) -> bool:
     names = [f"{name}.{part}" for name in bottlenecks(evidence.model) for part in ("encoder", "decoder")]
     shared = all(f"{name}.{kind}" in evidence.gradients for name in names for kind in ("weight", "bias"))
-    return bool(names) and shared and all(_input(evidence.named, name)[1] < TRUSTED for name in names)
+    return bool(names) and shared and all(_input(evidence.gradients, name)[1] < TRUSTED for name in names)
 
 
 def _begins_open(evidence: Evidence) -> bool:
     """Whether the network begins with a fully connected layer whose gradient is that of one image."""
     try:
-        row = layer_inputs(evidence.model, evidence.named)[0][0]
+        row = layer_inputs(evidence.model, evidence.gradients)[0][0]
     except GradveilError:
         return False
-    name = next(name for name, module in evidence.model.named_modules() if isinstance(module, nn.Linear))
-    weight = evidence.named[f"{name}.weight"]
-    return (
-        len(row) == math.prod(evidence.image_shape)
-        and _unexplained(weight, weight @ row / row.square().sum(), row) < TRUSTED
-    )
+    return len(row) == math.prod(evidence.image_shape) and first_layer_rest(evidence, row) < TRUSTED
 
 
 def _input(gradients: Gradients, layer: str) -> tuple[Tensor, float]:
-    """The input of a fully connected layer by least squares over its rows, and which part of the gradient it leaves over."""
+    """The input of a fully connected layer by least squares over its rows, and the fraction of the gradient it leaves over."""
     weight, bias = gradients[f"{layer}.weight"], gradients[f"{layer}.bias"]
     row = weight.T @ bias / bias.square().sum().clamp_min(1e-30)
-    return row, _unexplained(weight, bias, row)
-
-
-def _unexplained(weight: Tensor, factor: Tensor, row: Tensor) -> float:
-    return float((weight - torch.outer(factor, row)).norm() / weight.norm().clamp_min(1e-30))
+    return row, unexplained(weight, bias, row)
 
 
 def _draw_weights(layer: Layer, chance: torch.Generator) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradveil.attacks import Evidence, Inversion
 from gradveil.attacks.objectives import Objective, Survivors, cosine_distance
+from gradveil.client import gradient_norm
 from gradveil.defenses.base import Defense
 from gradveil.errors import GradveilError
 from gradveil.types import Gradients
@@ -63,15 +64,13 @@ class Clip(Defense):
             raise GradveilError(f"clipping needs a norm above 0, such as 1.0, got {self.norm:g}")
 
     def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
-        length = _length(list(gradients.values()))
+        length = gradient_norm(gradients.values())
         if float(length) <= self.norm:
             return dict(gradients)
         return {name: (tensor * (self.norm / length)).to(tensor.dtype) for name, tensor in gradients.items()}
 
     def adapt(self, attack: Inversion, evidence: Evidence) -> Inversion:
-        if attack.objective is cosine_distance:
-            return attack
-        if float(_length(evidence.target)) < self.norm * (1 - 1e-5):
+        if attack.objective is cosine_distance or float(gradient_norm(evidence.target)) < self.norm * (1 - 1e-5):
             return attack
         return replace(attack, objective=ShortenedObjective(attack.objective))
 
@@ -86,7 +85,3 @@ class ShortenedObjective:
         lengths = [torch.stack([one.square().sum() for one in gradient]).sum() for gradient in (guess, target)]
         scale = (lengths[1] / lengths[0].clamp_min(1e-30)).clamp_max(1).sqrt()
         return self.objective([scale * tensor for tensor in guess], target)
-
-
-def _length(gradient: Sequence[Tensor]) -> Tensor:
-    return torch.stack([tensor.double().square().sum() for tensor in gradient]).sum().sqrt()

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from torch import nn
 
-from gradveil.attacks import Attack, Reconstruction
 from gradveil.client import batch_norm_mode, trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.leakage.records import Record
 from gradveil.leakage.results import Result, results_of
 from gradveil.leakage.scenario import Scenario
-from gradveil.leakage.shares import Share, Unit, split
+from gradveil.leakage.shares import BatchIndices, Share, split
 from gradveil.leakage.store import Store
 from gradveil.parallel import LOCAL, listening_to_workers, run_jobs
 from gradveil.progress import Advance, Progress, Steps, ignore, silent
@@ -44,72 +43,66 @@ def measure(
         scenario = Scenario(data.name, "convnet-16", Stage(), attacks.fast(iterations=200), defenses.Prune(0.9))
         records = measure(scenario, network, data.test, [0, 1, 2], Path("runs/mine"), workers=2)
     """
-    units = check(scenario, images, indices)
+    batches = check(scenario, images, indices)
     trainable_parameters(network)
     steps = scenario.attack.steps
     store = Store(folder, network, images, public)
-    found: dict[tuple[Unit, int], Record] = {}
-    for unit in units:
-        for index in unit:
-            if (record := store.get(scenario.key, unit, index)) is not None:
-                found[unit, index] = record
-    missing = [unit for unit in dict.fromkeys(units) if any((unit, index) not in found for index in unit)]
+    found: dict[tuple[BatchIndices, int], Record] = {}
+    for batch in batches:
+        for index in batch:
+            if (record := store.get(scenario.key, batch, index)) is not None:
+                found[batch, index] = record
+    missing = [batch for batch in dict.fromkeys(batches) if any((batch, index) not in found for index in batch)]
     size = LOT if scenario.together else 1
     lots = [missing[at : at + size] for at in range(0, len(missing), size)]
     workers = min(workers, len(lots)) or 1
     title = f"{scenario.key.attack} on {scenario.model}, defense {scenario.key.column}"
     with (
-        progress(title, steps * len(units), "steps") as advance,
+        progress(title, steps * len(batches), "steps") as advance,
         listening_to_workers(advance, workers=workers) as report,
     ):
-        advance(steps * (len(units) - len(missing)))
-        attack = partial(attack_units, scenario, network, images, public=public, advance=report)
+        advance(steps * (len(batches) - len(missing)))
+        attack = partial(attack_batches, scenario, network, images, public=public, advance=report)
         for results in run_jobs(attack, lots, workers=workers, backend=backend):
             for result in results:
                 store.put(result.record, result.animation)
                 found[result.record.unit, result.record.index] = result.record
-    return [found[unit, index] for unit in units for index in unit]
+    return [found[batch, index] for batch in batches for index in batch]
 
 
-def check(scenario: Scenario, images: ImageSet, indices: Sequence[int]) -> list[Unit]:
-    """The images by shares; images that are not there are refused before anything is computed."""
+def check(scenario: Scenario, images: ImageSet, indices: Sequence[int]) -> list[BatchIndices]:
+    """The images in batches; images that are not there are refused before anything is computed."""
     for index in indices:
         if not 0 <= index < len(images):
             raise GradveilError(f"image {index} does not exist: there are images 0 to {len(images) - 1}")
     return split(indices, scenario.batch)
 
 
-def attack_units(
+def attack_batches(
     scenario: Scenario,
     network: nn.Module,
     images: ImageSet,
-    units: Sequence[Unit],
+    batches: Sequence[BatchIndices],
     *,
     public: ImageSet | None = None,
     advance: Advance = ignore,
 ) -> list[Result]:
-    """Share the defended gradients of the units and let the attack rebuild them; `advance` hears of its iterations."""
+    """Share the defended gradients of the batches and let the attack rebuild them; `advance` hears of its iterations."""
     with batch_norm_mode(network, training=scenario.batch_norm == "train"):
-        shares = [Share.of(scenario, network, images, unit, public) for unit in units]
+        shares = [Share.of(scenario, network, images, indices, public) for indices in batches]
         return reconstruct(scenario, shares, advance)
 
 
 def reconstruct(scenario: Scenario, shares: Sequence[Share], advance: Advance = ignore) -> list[Result]:
     """Let the attack rebuild what is behind the shares."""
-    attack = scenario.attack
-    steps = Steps(attack.steps * len(shares), advance)
-    found: list[tuple[Attack, Reconstruction]] = []
+    steps = Steps(scenario.attack.steps * len(shares), advance)
+    attacks = [share.adapted_attack(scenario) for share in shares]
+    evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
     if scenario.together:
-        evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
-        found = [(attack, one) for one in attack.run_together(evidences, seeds, on_iteration=steps.one)]
+        found = scenario.attack.run_together(evidences, seeds, on_iteration=steps.one)
     else:
-        for share in shares:
-            known = share.known_defense(scenario)
-            used = attack if known is None else attack.adapt_to(known, share.evidence)
-            found.append((used, used(share.evidence, seed=share.seed, on_iteration=steps.one)))
+        runs = zip(attacks, evidences, seeds, strict=True)
+        found = [attack(evidence, seed=seed, on_iteration=steps.one) for attack, evidence, seed in runs]
     steps.rest()
-    return [
-        result
-        for share, (used, one) in zip(shares, found, strict=True)
-        for result in results_of(scenario, share, used, one)
-    ]
+    rebuilt = zip(shares, attacks, found, strict=True)
+    return [result for share, attack, one in rebuilt for result in results_of(scenario, share, attack, one)]

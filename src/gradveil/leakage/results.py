@@ -7,7 +7,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from gradveil.attacks import Attack, Reconstruction
+from gradveil.attacks import Attack, Reconstruction, Trace
 from gradveil.attacks.labels import label_accuracy
 from gradveil.client import share as share_gradient
 from gradveil.defenses import Defense
@@ -32,15 +32,13 @@ class Result:
 def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstruction) -> list[Result]:
     """One result per image of the share."""
     transformed, original = to_unit(share.transformed), to_unit(share.originals.images)
-    known = share.known_defense(scenario)
+    known, indices = share.known_defense(scenario), torch.tensor(share.indices)
     undone = found.images if known is None else known.undo(found.images, share.evidence, seed=scenario.seed)
     order = assignment(found.images, transformed) if known is None else assignment(undone, original)
     rebuilt, estimates = found.images[order], undone[order]
     if attack.rebuilds_private_images:
         # What was shared is to be compared with what the defense makes of the guess.
-        rebuilt = to_unit(
-            scenario.defense.images(to_bytes(rebuilt), seed=share.draw_seed, indices=torch.tensor(share.unit))
-        )
+        rebuilt = to_unit(scenario.defense.images(to_bytes(rebuilt), seed=share.draw_seed, indices=indices))
     figures = {
         "psnr_transformed": metrics.psnr(rebuilt, transformed),
         "psnr_original": metrics.psnr(estimates, original),
@@ -52,10 +50,10 @@ def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstr
     errors = {"mse_transformed": metrics.mse(rebuilt, transformed), "mse_original": metrics.mse(estimates, original)}
     labels = share.originals.labels
     right = label_accuracy(found.labels, labels) if found.labels is not None else 0.0
-    knowledge = what_is_known(scenario, known, attack, share.evidence.public)
+    knowledge = attacker_knowledge(scenario, known, attack, share.evidence.public)
     trace = found.trace
     results = []
-    for row, index in enumerate(share.unit):
+    for row, index in enumerate(share.indices):
         pictures = {
             "original": to_png(share.originals.images[row]),
             "transformed": to_png(share.transformed[row]),
@@ -66,7 +64,7 @@ def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstr
         record = Record(
             scenario=scenario.key,
             index=index,
-            unit=share.unit,
+            unit=share.indices,
             label=share.originals.classes[int(labels[row])],
             label_accuracy=round(right, 4),
             distance=found.distance if math.isfinite(found.distance) else None,
@@ -74,8 +72,8 @@ def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstr
             restarts=found.restarts,
             restarts_diverged=found.restarts_diverged,
             ended=found.ended,
-            similarity=_similarity(found),
-            layers=_layers(found),
+            similarity={} if trace is None else _similarity(trace),
+            layers={} if trace is None else _layers(trace),
             knowledge=knowledge,
             pictures=pictures,
             gradveil=__version__,
@@ -94,7 +92,7 @@ def assignment(guesses: Tensor, targets: Tensor) -> Tensor:
     return torch.from_numpy(linear_sum_assignment(errors.cpu().numpy())[1])
 
 
-def what_is_known(
+def attacker_knowledge(
     scenario: Scenario, known_defense: Defense | None, attack: Attack, public: ImageSet | None
 ) -> dict[str, str]:
     """Everything the attacker has besides the gradient, and what it began with; part of every record."""
@@ -106,11 +104,11 @@ def what_is_known(
         "batch size": f"known, {scenario.batch}",
         "batch norm": modes[scenario.batch_norm],
         "defense": "not used" if known_defense is None else known_defense.knowledge,
-        "initial guess": attack.first_guess,
+        "initial guess": attack.start,
     }
     if scenario.users > 1:
         known["users"] = f"only the mean of {scenario.users} is seen, who has which label is known"
-    if scenario.attacker != "plain" or attack.first_guess in ("class-mean", "public-image"):
+    if scenario.attacker != "plain" or attack.start in ("class-mean", "public-image"):
         known["public images"] = "none" if public is None else f"{len(public)} of the same kind"
     if scenario.client is not share_gradient:
         known["local training"] = f"{scenario.key.client}, rate and number of steps known"
@@ -118,19 +116,17 @@ def what_is_known(
     return known
 
 
-def _similarity(found: Reconstruction) -> dict[str, tuple[float, ...]]:
-    if found.trace is None:
-        return {}
-    shallow, deep = found.trace.shallow_and_deep()
-    curves = {"shallow": shallow, "deep": deep, "all": found.trace.similarity.mean(1).tolist()}
-    rounded = {name: tuple(_finite(value) for value in values) for name, values in curves.items()}
-    return {"iterations": tuple(float(number) for number in found.trace.iterations), **rounded}
+def _similarity(trace: Trace) -> dict[str, tuple[float, ...]]:
+    """How alike the gradients were, over the iterations that the trace shows."""
+    shallow, deep = trace.shallow_and_deep()
+    curves = {"shallow": shallow, "deep": deep, "all": trace.similarity.mean(1).tolist()}
+    rounded = {name: tuple(map(_finite, values)) for name, values in curves.items()}
+    return {"iterations": tuple(map(float, trace.iterations)), **rounded}
 
 
-def _layers(found: Reconstruction) -> dict[str, float]:
-    if found.trace is None:
-        return {}
-    return dict(zip(found.trace.parameters, map(_finite, found.trace.similarity[-1].tolist()), strict=True))
+def _layers(trace: Trace) -> dict[str, float]:
+    """How alike they were in the end, parameter by parameter."""
+    return dict(zip(trace.parameters, map(_finite, trace.similarity[-1].tolist()), strict=True))
 
 
 def _finite(value: float) -> float:

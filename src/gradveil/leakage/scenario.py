@@ -146,9 +146,7 @@ class Scenario:
         if self.batch < 1 or self.users < 1 or self.batch % self.users:
             raise GradveilError(f"{self.batch} images cannot be split evenly among {self.users} users")
         if self.attacker == "draw" and self.batch > 1 and not self.order_known:
-            raise GradveilError(
-                "an attacker who knows the draws of a batch needs its labels in order: use labels known"
-            )
+            raise GradveilError("an attacker who knows a batch's draws needs its labels in order: use labels known")
 
     @cached_property
     def key(self) -> ScenarioKey:
@@ -173,21 +171,18 @@ class Scenario:
         return replace(plain, **asdict(settings))
 
     @property
-    def shared_by(self) -> Client:
+    def actual_client(self) -> Client:
         """What the participants do."""
-        return self._sum(self.client)
+        return Aggregate(self.users, self.client) if self.users > 1 else self.client
 
     @property
-    def imagined_client(self) -> Client:
-        """What the attacker believes they do."""
+    def assumed_client(self) -> Client:
+        """What the attacker assumes that they do."""
         if isinstance(self.client, FedAvg) and not self.order_known:
-            return self._sum(self.client.without_order())
-        return self._sum(self.client)
+            return replace(self, client=self.client.without_order()).actual_client
+        return self.actual_client
 
     @property
     def order_known(self) -> bool:
         """Whether the attacker can tell which guess belongs to which place: labels that are read off come sorted."""
         return self.ordered and self.attack.labels == "known"
-
-    def _sum(self, client: Client) -> Client:
-        return Aggregate(self.users, client) if self.users > 1 else client

@@ -6,76 +6,75 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gradveil.attacks import Evidence
+from gradveil.attacks import Attack, Evidence
 from gradveil.defenses import Defense, as_attacked
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario
 from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import derive_seed, generator
-from gradveil.types import Batch, ImageSet, to_unit
+from gradveil.types import Batch, Gradients, ImageSet, to_unit
 
-# The images behind one share.
-Unit = tuple[int, ...]
+# The images behind one gradient, by their numbers in the dataset.
+BatchIndices = tuple[int, ...]
 
 
-def split(indices: Sequence[int], size: int) -> list[Unit]:
-    """The images in groups of `size` that share one gradient."""
+def split(indices: Sequence[int], size: int) -> list[BatchIndices]:
+    """The images in batches of `size`, each behind one gradient."""
     if len(indices) % size:
         raise GradveilError(f"{len(indices)} images cannot be split into batches of {size}")
-    units = [tuple(indices[at : at + size]) for at in range(0, len(indices), size)]
-    for unit in units:
-        if len(set(unit)) < size:
-            raise GradveilError(f"images {', '.join(map(str, unit))} share a gradient: each may be there once")
-    return units
+    batches = [tuple(indices[at : at + size]) for at in range(0, len(indices), size)]
+    for batch in batches:
+        if len(set(batch)) < size:
+            raise GradveilError(f"images {', '.join(map(str, batch))} share a gradient: each may be there once")
+    return batches
 
 
 @dataclass(frozen=True)
 class Share:
-    """One share and everything behind it."""
+    """One shared gradient and everything behind it."""
 
-    unit: Unit
+    indices: BatchIndices
+    # The private images, and uint8 as the network saw them.
     originals: ImageSet
-    # uint8, as the network saw them.
     transformed: Tensor
     evidence: Evidence
-    # The attack's, and what the defense drew for the images with.
+    # Of the attack, and of what the defense drew for the images.
     seed: int
     draw_seed: int
 
     @classmethod
     def of(
-        cls,
-        scenario: Scenario,
-        network: nn.Module,
-        images: ImageSet,
-        unit: Unit,
-        public: ImageSet | None,
+        cls, scenario: Scenario, network: nn.Module, images: ImageSet, indices: BatchIndices, public: ImageSet | None
     ) -> "Share":
-        """What the participants of a scenario share of the images `unit`."""
-        originals, defense = images.take(unit), scenario.defense
-        transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(unit))
-        with drawing(network, normal_source(generator(scenario.seed, "draws", *unit))):
-            shared = as_attacked(defense).share(
-                scenario.shared_by,
-                network,
-                Batch(to_unit(transformed), originals.labels),
-                seed=derive_seed(scenario.seed, "defense", *unit),
-            )
-        labels = originals.labels if scenario.order_known else originals.labels.sort().values
-        evidence = Evidence(
-            network,
-            shared,
-            images.image_shape,
-            images=len(unit),
-            labels=labels if scenario.attack.labels == "known" else None,
-            client=scenario.imagined_client,
-            public=public,
-        )
-        seed = derive_seed(scenario.seed, "attack", *unit)
-        return cls(unit, originals, transformed, evidence, seed, draw_seed=scenario.seed)
+        """What the participants of a scenario share of the images at `indices`."""
+        originals, defense = images.take(indices), scenario.defense
+        transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(indices))
+        batch = Batch(to_unit(transformed), originals.labels)
+        seed = derive_seed(scenario.seed, "defense", *indices)
+        with drawing(network, normal_source(generator(scenario.seed, "draws", *indices))):
+            shared = as_attacked(defense).share(scenario.actual_client, network, batch, seed=seed)
+        evidence = evidence_of(scenario, network, shared, originals, public)
+        seed = derive_seed(scenario.seed, "attack", *indices)
+        return cls(indices, originals, transformed, evidence, seed, draw_seed=scenario.seed)
 
     def known_defense(self, scenario: Scenario) -> Defense | None:
         """The defense as far as the attacker knows it."""
         if scenario.attacker == "plain":
             return None
-        return scenario.defense.known_by(scenario.attacker, seed=self.draw_seed, indices=torch.tensor(self.unit))
+        return scenario.defense.known_by(scenario.attacker, seed=self.draw_seed, indices=torch.tensor(self.indices))
+
+    def adapted_attack(self, scenario: Scenario) -> Attack:
+        """The scenario's attack, changed by what the attacker knows of the defense."""
+        known = self.known_defense(scenario)
+        return scenario.attack if known is None else scenario.attack.adapt_to(known, self.evidence)
+
+
+def evidence_of(
+    scenario: Scenario, network: nn.Module, shared: Gradients, originals: ImageSet, public: ImageSet | None
+) -> Evidence:
+    """What the attacker of a scenario has in hand when `shared` is what `originals` gave."""
+    labels = None
+    if scenario.attack.labels == "known":
+        labels = originals.labels if scenario.order_known else originals.labels.sort().values
+    shape, client = originals.image_shape, scenario.assumed_client
+    return Evidence(network, shared, shape, images=len(originals), labels=labels, client=client, public=public)

@@ -43,10 +43,7 @@ class DefenseCallback(L.Callback):
         if stage == "fit":
             check_data(trainer, self.defense)
             if not isinstance(trainer.strategy, (SingleDeviceStrategy, DDPStrategy)):
-                raise GradveilError(
-                    f"a defense needs whole gradients, {type(trainer.strategy).__name__} may split them: "
-                    "use one device or ddp"
-                )
+                raise GradveilError(f"{type(trainer.strategy).__name__} may split gradients: use one device or ddp")
             if acts(self.defense, "client"):
                 self._check_steps(trainer, pl_module)
         if acts(self.defense, "network"):
@@ -55,10 +52,7 @@ class DefenseCallback(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         data = data_defense(trainer)
         if needs_poisson(self.defense) and trainer.fit_loop.restarted_mid_epoch:
-            raise GradveilError(
-                "dp-sgd cannot go on in the middle of an epoch, whose batches would be drawn again: "
-                "resume from a checkpoint of the end of one"
-            )
+            raise GradveilError("dp-sgd cannot resume in the middle of an epoch: use a checkpoint of the end of one")
         for watcher in start_watchers(self.defense, pl_module, data.batches if data else None):
             self._watchers.append(watcher)  # at once: it is watching, and the next one may be refused
 
@@ -66,9 +60,7 @@ class DefenseCallback(L.Callback):
         if not self._watchers and not acts(self.defense, "gradients"):
             return
         if trainer.scaler is not None and getattr(optimizer, "_step_supports_amp_scaling", False):
-            raise GradveilError(
-                f"a fused {type(optimizer).__name__} keeps 16-bit gradients scaled until its step: use fused=False"
-            )
+            raise GradveilError(f"16-bit gradients of a fused {type(optimizer).__name__} are scaled: use fused=False")
         stepped = {id(one) for group in optimizer.param_groups for one in group["params"]}
         named = {name: one for name, one in pl_module.named_parameters() if id(one) in stepped}
         shared = {name: one.grad for name, one in named.items() if one.grad is not None}
@@ -141,11 +133,8 @@ class DefenseCallback(L.Callback):
             raise GradveilError(f"{self.defense} computes the gradient, which needs Lightning's automatic optimization")
         if not needs_poisson(self.defense):
             return
-        if trainer.accumulate_grad_batches != 1:
-            raise GradveilError(
-                f"dp-sgd takes a step for every batch it draws, got accumulate_grad_batches={trainer.accumulate_grad_batches}: "
-                "use a larger batch_size"
-            )
+        if (batches := trainer.accumulate_grad_batches) != 1:
+            raise GradveilError(f"expected accumulate_grad_batches=1, got {batches} (dp-sgd): use a larger batch_size")
         if trainer.overfit_batches:  # type: ignore[attr-defined]
             raise GradveilError("dp-sgd draws new batches in every epoch, which overfit_batches forbids")
         if trainer.scaler is not None:
@@ -187,9 +176,7 @@ class DefenseCallback(L.Callback):
             with collecting_penalties(module) as costs:
                 output: Output = theirs(*args, **kwargs)
             if not costs:
-                raise GradveilError(
-                    f"what {self.defense} adds to the network was never run: training_step must call the module's own children"
-                )
+                raise GradveilError(f"training_step must call its module's children: {self.defense} was never run")
             return _plus(output, sum(costs[1:], costs[0]))
 
         module.training_step = training_step  # type: ignore[method-assign]

@@ -27,10 +27,7 @@ def usable_defense(defense: Defense | str) -> Defense:
     found = parse_defense(defense) if isinstance(defense, str) else defense
     for part in parts(found):
         if acts(part, "client") and not isinstance(part, DpSgd | Soteria):
-            raise GradveilError(
-                f"{part} computes the gradient itself, which cannot be done around your training step: "
-                f"use gradveil train --defense {part}"
-            )
+            raise GradveilError(f"{part} computes the gradient itself: use gradveil train --defense {part}")
     found.client(gradient, seed=0)  # refuses those that cannot be combined
     return found
 
@@ -51,10 +48,7 @@ def check_data(trainer: L.Trainer, defense: Defense) -> None:
     lacking = image_parts(defense)
     data = data_defense(trainer)
     if lacking and (data is None or image_parts(data.defense) != lacking):
-        raise GradveilError(
-            f"{lacking[0]} acts on images, which a callback does not see: "
-            f"use fit(model, datamodule=DefendedData(your_data, {str(defense)!r}))"
-        )
+        raise GradveilError(f"{lacking[0]} acts on images: use datamodule=DefendedData(your_data, {str(defense)!r})")
 
 
 def data_defense(trainer: L.Trainer) -> DataDefense | None:
@@ -68,6 +62,4 @@ def check_callbacks(trainer: L.Trainer, defense: Defense, kind: type[L.Callback]
     lacking = callback_parts(defense)
     found = [callback_parts(one.defense) for one in trainer.callbacks if isinstance(one, kind)]  # type: ignore[attr-defined]
     if lacking and lacking not in found:
-        raise GradveilError(
-            f"{lacking[0]} does not act on images: use Trainer(callbacks=[DefenseCallback({str(defense)!r})])"
-        )
+        raise GradveilError(f"{lacking[0]} needs Trainer(callbacks=[DefenseCallback({str(defense)!r})])")

@@ -8,7 +8,8 @@ from typing import Any
 import lightning as L
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
 
-from gradveil.defenses import Augment, Defense, Random
+from gradveil.defenses import Defense
+from gradveil.defenses.augment import PolicyDefense
 from gradveil.defenses.parts import acts, needs_poisson, parts
 from gradveil.errors import GradveilError
 from gradveil.lightning.callback import DefenseCallback
@@ -18,7 +19,7 @@ from gradveil.training.batches import PoissonBatches, epoch_of
 from gradveil.transforms import Policy, PolicyDataset
 
 # The settings of a loader besides its dataset and how it is batched.
-_KEPT = (
+_LOADER_SETTINGS = (
     "num_workers",
     "collate_fn",
     "pin_memory",
@@ -47,10 +48,7 @@ def DefendedData(
     For dp-sgd images are sampled, every one by itself. So batches differ in size; the loader's batch size is the mean.
     """
     if not isinstance(datamodule, L.LightningDataModule):
-        raise GradveilError(
-            f"DefendedData takes a lightning.LightningDataModule, got {type(datamodule).__name__}; "
-            "use LightningDataModule.from_datasets"
-        )
+        raise GradveilError(f"expected a LightningDataModule, got {type(datamodule).__name__}: use its from_datasets")
     guard = _Guard(usable_defense(defense), seed, key)
     defended = copy.copy(datamodule)
     theirs = defended.train_dataloader
@@ -103,39 +101,29 @@ class _Guard(L.Callback):
         if isinstance(loaders, dict):
             return {name: self.defend(one) for name, one in loaders.items()}
         if type(loaders) is not DataLoader:
-            raise GradveilError(
-                f"train_dataloader: expected a torch.utils.data.DataLoader, got {type(loaders).__name__}; "
-                "a PolicyDataset can be put around any dataset by hand"
-            )
+            raise GradveilError(f"train_dataloader: expected a DataLoader, got {type(loaders).__name__}")
         return self._defend_loader(loaders)
 
     def _defend_loader(self, loader: "DataLoader[object]") -> "DataLoader[object]":
         if isinstance(loader.dataset, IterableDataset):
             raise GradveilError("an iterable dataset has no indices to draw by: use a PolicyTransform inside it")
         if loader.batch_sampler is None:
-            raise GradveilError(
-                "a loader without batch_size hands over whole batches: use a PolicyTransform in its dataset"
-            )
-        kept = {name: getattr(loader, name) for name in _KEPT}
+            raise GradveilError("a loader without batch_size gives whole batches: use a PolicyTransform in its dataset")
+        kept = {name: getattr(loader, name) for name in _LOADER_SETTINGS}
         dataset = self._defend_dataset(loader.dataset)
         if needs_poisson(self.data.defense):
             return DataLoader(dataset, batch_sampler=self._poisson_sampler(loader), **kept)
         # Made anew inside the hook and not changed in place: Lightning remembers how loaders were made, to make them again.
         if loader.batch_size is None:
             return DataLoader(dataset, batch_sampler=loader.batch_sampler, **kept)
-        return DataLoader(
-            dataset, batch_size=loader.batch_size, sampler=loader.sampler, drop_last=loader.drop_last, **kept
-        )
+        return DataLoader(dataset, loader.batch_size, sampler=loader.sampler, drop_last=loader.drop_last, **kept)
 
     def _poisson_sampler(self, loader: "DataLoader[object]") -> "PoissonSampler":
-        plain = type(loader.sampler) is SequentialSampler or (
-            type(loader.sampler) is RandomSampler and not loader.sampler.replacement
-        )
+        shuffled = type(loader.sampler) is RandomSampler and not loader.sampler.replacement
+        plain = type(loader.sampler) is SequentialSampler or shuffled
         if loader.batch_size is None or not plain:
             odd = loader.batch_sampler if loader.batch_size is None else loader.sampler
-            raise GradveilError(
-                f"dp-sgd draws every image by itself: expected a loader with a batch_size, got {type(odd).__name__}"
-            )
+            raise GradveilError(f"dp-sgd: expected a loader with a batch_size, got one with {type(odd).__name__}")
         count = len(loader.dataset)  # type: ignore[arg-type]
         self.data.batches = PoissonBatches(count, loader.batch_size, self.seed)
         self.data.batches.set_epoch(self.epoch)
@@ -168,10 +156,8 @@ class PoissonSampler(Sampler[list[int]]):
 def _policies(defense: Defense) -> list[Policy]:
     found = []
     for part in parts(defense):
-        # Random policies are an `augment` once they are drawn.
-        drawn = part.augment if isinstance(part, Random) else part
-        if isinstance(drawn, Augment):
-            found.append(drawn.policy)
+        if isinstance(part, PolicyDefense):
+            found.append(part.policy)
         elif acts(part, "images"):
             raise GradveilError(f"{part} is no policy, and only policies go around a dataset")
     if not image_parts(defense):

@@ -38,9 +38,7 @@ class DpSgdWatcher(StepWatcher):
     def __init__(self, defense: DpSgd, module: L.LightningModule, batches: PoissonBatches) -> None:
         own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
         if own:
-            raise GradveilError(
-                f"dp-sgd looks at layers, {own[0]!r} is the module's own parameter: put it into a child"
-            )
+            raise GradveilError(f"dp-sgd looks at layers: put the module's own parameter {own[0]!r} into a child")
         self.defense, self.module, self.batches = defense.with_expected_batch(batches.batch_size), module, batches
         self._watching = ExitStack()
         self._watching.enter_context(recording_per_image(module))
@@ -59,9 +57,7 @@ class DpSgdWatcher(StepWatcher):
             if one is None and name in found:
                 raise GradveilError(f"dp-sgd saw no image's own gradient of {name}: its layer must be called itself")
             if one is not None and len(one) != max(1, images):
-                raise GradveilError(
-                    f"dp-sgd: expected one gradient of {name} per image, got {len(one)} for {images} images"
-                )
+                raise GradveilError(f"dp-sgd: expected gradients of {name} for {images} images, got {len(one)}")
         # Instead of no image the step was given one, which does not count.
         sums = clip_and_sum(fill_zeros(each, parameters, images), self.defense.norm)
         return PrivateGradient(self.defense, seed).release(dict(zip(names, sums, strict=True)), images)
@@ -82,10 +78,9 @@ class SoteriaWatcher(StepWatcher):
         self.layers = defense.layers(module)
         self._given: dict[str, list[Tensor]] = {}
         self._running_again = False
-        around = {prefix for layer in self.layers for prefix in _enclosing_modules(layer)}
-        self._hooks = [
-            module.get_submodule(name).register_forward_pre_hook(self._input_hook(name)) for name in sorted(around)
-        ]
+        names = sorted({name for layer in self.layers for name in _enclosing_modules(layer)})
+        around = {name: module.get_submodule(name) for name in names}
+        self._hooks = [one.register_forward_pre_hook(self._input_hook(name)) for name, one in around.items()]
 
     def gradients(self, found: Gradients, *, seed: int) -> Gradients:
         self._running_again = True
@@ -105,18 +100,14 @@ class SoteriaWatcher(StepWatcher):
             if name in self._given:
                 inside = layer[len(name) + 1 :] if name else layer
                 return self.defense.mask(self.module.get_submodule(name), torch.cat(self._given[name]), inside)
-        raise GradveilError(
-            f"soteria runs the network again up to {layer!r}: training_step must call the module, or a child that holds it"
-        )
+        raise GradveilError(f"soteria needs training_step to call the module or a child that holds {layer!r}")
 
     def _input_hook(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
         def keep(module: nn.Module, inputs: tuple[object, ...]) -> None:
             if self._running_again or not module.training or not torch.is_grad_enabled():
                 return
             if len(inputs) != 1 or not isinstance(inputs[0], Tensor):
-                raise GradveilError(
-                    f"soteria needs a network that is given images alone, {name or 'the module'} is not"
-                )
+                raise GradveilError(f"soteria needs a network that takes images alone, {name or 'the module'} does not")
             images = inputs[0].detach()
             self._given.setdefault(name, []).append(images if images.is_floating_point() else images.float())
 
@@ -125,9 +116,7 @@ class SoteriaWatcher(StepWatcher):
 
 def _refuse_evaluation_mode(layer: nn.Module, inputs: object) -> None:
     if torch.is_grad_enabled() and not layer.training:
-        raise GradveilError(
-            f"dp-sgd sees layers in training mode, {type(layer).__name__} is not: freeze it with requires_grad_(False)"
-        )
+        raise GradveilError(f"dp-sgd needs training mode: freeze {type(layer).__name__} by requires_grad_(False)")
 
 
 def _enclosing_modules(layer: str) -> list[str]:

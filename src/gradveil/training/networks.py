@@ -83,11 +83,7 @@ class NetworkSource:
         return defense.network(untrained_model(self.model, self.dataset, seed=self.seed), seed=self.seed)
 
     def _take_steps(self, network: nn.Module, steps: int, defense: Defense) -> None:
-        path = (
-            None
-            if self.folder is None
-            else self.folder / "networks" / f"{self._key(network, steps, defense)}.safetensors"
-        )
+        path = self._path(network, steps, defense)
         if path is not None and path.is_file():
             load_state(network, path)
             network.eval()
@@ -98,11 +94,13 @@ class NetworkSource:
             card = ModelCard.of(model_name(self.model), self.dataset, seed=self.seed, defense=str(defense))
             save_weights(path, network, card)
 
-    def _key(self, network: nn.Module, steps: int, defense: Defense) -> str:
+    def _path(self, network: nn.Module, steps: int, defense: Defense) -> Path | None:
+        if self.folder is None:
+            return None
         digest = hashlib.sha256(json.dumps([__version__, str(steps), str(defense), self.seed]).encode())
         images = self.dataset.train
         digest.update(content_hash([images.images, images.labels, *network.state_dict().values()]))
-        return digest.hexdigest()[:32]
+        return self.folder / "networks" / f"{digest.hexdigest()[:32]}.safetensors"
 
     def _from_weights(self, weights: Path, defense: Defense) -> Network:
         """What a defense adds to a network is added once: weights that were trained with it have it already."""
@@ -112,12 +110,10 @@ class NetworkSource:
             load_state(bare, weights)
             return Network(defense.network(bare, seed=self.seed), model_name(self.model), Stage("weights"))
         module, card = load_model(weights, model=self.model)
-        expected = (self.dataset.train.image_shape, len(self.dataset.train.classes))
-        if (card.image_shape, len(card.classes)) != expected:
-            raise GradveilError(
-                f"{weights}: expected a model for images {expected[0]} in {expected[1]} classes ({self.dataset.name}), "
-                f"got one for {card.image_shape} in {len(card.classes)}"
-            )
+        expected = f"{self.dataset.train.image_shape} in {len(self.dataset.train.classes)} classes"
+        got = f"{card.image_shape} in {len(card.classes)} classes"
+        if got != expected:
+            raise GradveilError(f"{weights}: expected a model for images {expected} ({self.dataset.name}), got {got}")
         stage = Stage("epochs", card.epochs, "" if card.defense == str(_NO_DEFENSE) else card.defense)
         bare = _bare(self.model, card)
         if fits(module, bare):
@@ -128,10 +124,7 @@ class NetworkSource:
         if wanted is bare:
             return Network(module, card.model, stage)
         if not fits(module, wanted):
-            raise GradveilError(
-                f"{weights} was trained with {card.defense}, and {defense} changes the network otherwise: "
-                f"use --defense {card.defense!r}"
-            )
+            raise GradveilError(f"{weights}: {defense} changes the network otherwise: use --defense {card.defense!r}")
         wanted.load_state_dict(module.state_dict())
         return Network(wanted, card.model, stage)
 

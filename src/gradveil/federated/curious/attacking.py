@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gradveil.attacks import Evidence
 from gradveil.attacks.evidence import MOST_IMAGES
 from gradveil.client import batch_norm_mode
 from gradveil.defenses import Defense, as_attacked, needs_poisson
@@ -20,7 +19,7 @@ from gradveil.federated.recordings import Recording
 from gradveil.leakage.measuring import reconstruct
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario
-from gradveil.leakage.shares import Share
+from gradveil.leakage.shares import Share, evidence_of
 from gradveil.leakage.store import Store
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import derive_seed
@@ -66,19 +65,11 @@ def attack_recording(
         images=torch.cat([work.private.images for work in works]),
         labels=torch.cat([work.private.labels for work in works]),
     )
-    labels = originals.labels if scenario.order_known else originals.labels.sort().values
     with batch_norm_mode(network, training=scenario.batch_norm == "train"):
-        evidence = Evidence(
-            network,
-            _seen(recording, [everybody[one] for one in recording.participants], network),
-            dataset.train.image_shape,
-            images=len(unit),
-            labels=labels if scenario.attack.labels == "known" else None,
-            client=scenario.imagined_client,
-            public=dataset.test,
-        )
+        shared = _seen(recording, [everybody[one] for one in recording.participants], network)
+        evidence = evidence_of(scenario, network, shared, originals, dataset.test)
         share = Share(
-            unit=unit,
+            indices=unit,
             originals=originals,
             transformed=torch.cat([work.transformed for work in works]),
             evidence=evidence,

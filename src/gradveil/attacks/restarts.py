@@ -1,6 +1,5 @@
 """One restart of an attack, before it begins."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.labels import read_labels
-from gradveil.attacks.objectives import factors
+from gradveil.attacks.objectives import factors, weigh
 from gradveil.attacks.starts import STARTS
 from gradveil.models.stochastic import NoiseSource, drawing, normal_source, replay
 from gradveil.randomness import generator
@@ -30,56 +29,50 @@ class Restart:
     labels: Tensor | None
     # Logits of the labels where these are searched for.
     soft: Tensor
-    # What a network that draws at random drew, where it is searched for or told.
-    drawn: Tensor
+    # What a network that draws at random drew, where it is searched for or known.
+    draws: Tensor
     chance: torch.Generator
 
     @classmethod
     def of(cls, attack: "Inversion", evidence: Evidence, seed: int, restart: int) -> "Restart":
         labels = evidence.labels
         if labels is None and attack.labels != "joint":
-            with drawing(evidence.model, normal_source(generator(seed, "draws for labels"))):
-                labels = read_labels(evidence, seed=seed)
+            labels = read_labels(evidence, seed=seed)
         guess = STARTS[attack.start](evidence, labels, generator(seed, "guess", restart)).to(evidence.device)
         rows = evidence.images if labels is None else 0
         soft = torch.randn((rows, evidence.classes if rows else 0), generator=generator(seed, "labels", restart))
-        drawn = torch.zeros(0)
+        draws = torch.zeros(0)
         if callable(attack.draws):
-            drawn = attack.draws(evidence)
+            draws = attack.draws(evidence)
         elif attack.draws == "searched":
-            drawn = torch.randn(_draws_of(evidence), generator=generator(seed, "draws", restart))
+            draws = torch.randn(_count_draws(evidence), generator=generator(seed, "draws", restart))
         chance = generator(seed, "simulation", restart)
-        return cls(attack, evidence, guess, labels, soft.to(evidence.device), drawn.to(evidence.device), chance)
+        return cls(attack, evidence, guess, labels, soft.to(evidence.device), draws.to(evidence.device), chance)
 
     @cached_property
-    def factors(self) -> list[Tensor] | None:
-        return factors(self.attack.weighings, self.evidence.named)
+    def factors(self) -> tuple[Tensor, ...]:
+        return factors(self.attack.weighings, self.evidence.gradients)
 
     @cached_property
     def target(self) -> tuple[Tensor, ...]:
-        return self.weigh(self.evidence.target)
-
-    def weigh(self, gradient: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """What of a gradient counts."""
-        if self.factors is None:
-            return tuple(gradient)
-        return tuple(factor * tensor for factor, tensor in zip(self.factors, gradient, strict=True))
+        """What counts of the shared gradient."""
+        return weigh(self.factors, self.evidence.target)
 
     @cached_property
     def zero_distance(self) -> float:
-        """What a guess gets whose gradient is zero: to end above it is to know less than nothing."""
+        """The distance of a guess whose gradient is zero; a run that ends above it has diverged."""
         return float(self.attack.objective([torch.zeros_like(tensor) for tensor in self.target], self.target))
 
-    def source(self, drawn: Tensor) -> NoiseSource:
-        """Where the network's own chance comes from."""
-        return replay(drawn) if drawn.numel() else normal_source(self.chance)
+    def source(self, draws: Tensor) -> NoiseSource:
+        """Where the network's random numbers come from."""
+        return replay(draws) if draws.numel() else normal_source(self.chance)
 
     def label_of(self, soft: Tensor) -> Tensor:
         """What the guess's loss is computed with: labels, or probabilities where they are searched for."""
         return soft.softmax(1) if self.labels is None else self.labels
 
 
-def _draws_of(evidence: Evidence) -> int:
+def _count_draws(evidence: Evidence) -> int:
     """How many numbers the network draws for what the participant shares."""
     count = 0
 
