@@ -180,7 +180,7 @@ BAD_INPUT = [
     (["federate", "--participants", "2", "--rounds", "1", "--batch", "2", "--defense", "dp-sgd"], "batch_norm=group"),
     (["curious", "nowhere"], "use --attack NAME"),
     (["curious", "nowhere", "--attack", "fast"], "no recordings"),
-    (["audit", "--defenses", "none,,3-1-7"], "a defense is missing"),
+    (["audit", "--defenses", "none,,3-1-7"], "expected defenses such as none,3-1-7,prune:0.9, got 'none,,3-1-7'"),
     (["audit", "--stages", "soon"], "or trained, got 'soon'"),
     (["audit", "--eps", "high"], "20,25"),
     (["audit", "--format", "pdf"], "unknown format"),
@@ -300,7 +300,8 @@ def test_weights_for_other_images_are_refused(gradveil: Command) -> None:
     weights = json.loads(gradveil("train", *options).stdout)["weights"]
     result = gradveil("attack", "--weights", weights, "--dataset", "fashion-mnist-tenth@32")
     assert result.returncode == 2
-    assert "is for images (1, 28, 28)" in result.stderr
+    assert "expected a model for images (1, 32, 32)" in result.stderr
+    assert "got one for (1, 28, 28)" in result.stderr
 
 
 def test_policies_in_words_and_pictures(gradveil: Command, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """`gradveil audit`: how much leaks, which defense protects, and what it costs."""
 
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,10 +53,9 @@ def audit(
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug
 
-    name, dataset = network.name, network.dataset
     settings = AuditSettings(
-        dataset=dataset,
-        model=name,
+        dataset=network.dataset,
+        model="",
         # Policy files are read once: afterwards the policy itself is the text.
         defenses=tuple(str(parse_defense(one)) for one in split_defenses(defenses)),
         attacks=parse_words(attacks),
@@ -69,6 +68,9 @@ def audit(
         weights=None if network.weights is None else str(network.weights),
         seed=options.seed,
     )
+    # Bad settings are refused before a weights file is opened to learn the model's name.
+    name, dataset = network.name, network.dataset
+    settings = replace(settings, model=name)
     plan = settings.parse()
     wanted = parse_formats(form)
     folder = out or Path("runs/audit") / slug(dataset, name)
