@@ -301,7 +301,7 @@ def test_weights_for_other_images_are_refused(gradveil: Command) -> None:
     result = gradveil("attack", "--weights", weights, "--dataset", "fashion-mnist-tenth@32")
     assert result.returncode == 2
     assert "expected a model for images (1, 32, 32)" in result.stderr
-    assert "got one for (1, 28, 28)" in result.stderr
+    assert "got (1, 28, 28) in 10 classes" in result.stderr
 
 
 def test_policies_in_words_and_pictures(gradveil: Command, tmp_path: Path) -> None:
