@@ -41,7 +41,9 @@ def recording_per_image(model: nn.Module) -> Iterator[None]:
     try:
         hooks = GradSampleHooks(model)
     except NotImplementedError as error:
-        _forget(model)
+        for parameter in trainable_parameters(model)[1]:
+            for name in ("grad_sample", "_forward_counter"):
+                vars(parameter).pop(name, None)
         raise GradveilError(f"Opacus cannot tell images apart in this model: {error}") from error
     try:
         yield
@@ -113,9 +115,3 @@ def _layers_in_training_mode(model: nn.Module) -> Iterator[None]:
             if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
                 module.training = True
         yield
-
-
-def _forget(model: nn.Module) -> None:
-    for parameter in trainable_parameters(model)[1]:
-        for name in ("grad_sample", "_forward_counter"):
-            vars(parameter).pop(name, None)

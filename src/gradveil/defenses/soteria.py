@@ -91,15 +91,16 @@ def effect(model: nn.Module, images: Tensor, layer: str) -> Tensor:
     lengths = []
     for rows in torch.split(torch.eye(size).to(features), max(1, AT_ONCE // count)):
         # Images do not mix, so that one backward pass has the slope of a feature for every image.
-        slopes = torch.autograd.grad(
+        towards = rows[:, None].expand(-1, count, -1)
+        (slopes,) = torch.autograd.grad(
             features,
             images,
-            rows[:, None].expand(-1, count, -1),
+            towards,
             retain_graph=True,
             is_grads_batched=True,
             allow_unused=True,
             materialize_grads=True,
-        )[0]
+        )
         lengths.append(slopes.flatten(2).norm(dim=2))
     length = torch.cat(lengths).T
     return torch.where(length > 0, features.detach().abs() / length, 0.0)
