@@ -113,10 +113,8 @@ class Aggregate:
         if len(batch.images) % self.users:
             raise GradveilError(f"{len(batch.images)} images cannot be split evenly among {self.users} users")
         each = len(batch.images) // self.users
-        shared = [
-            self.client(model, Batch(images, labels))
-            for images, labels in zip(torch.split(batch.images, each), torch.split(batch.labels, each), strict=True)
-        ]
+        parts = zip(torch.split(batch.images, each), torch.split(batch.labels, each), strict=True)
+        shared = [self.client(model, Batch(images, labels)) for images, labels in parts]
         return {name: torch.stack([one[name] for one in shared]).mean(0) for name in shared[0]}
 
 

@@ -102,11 +102,8 @@ class Inversion(Attack):
         """Several attacks in one batched loop, where the optimizer moves every number by itself."""
         if not self.optimizer.elementwise or self.grouped:
             return super().run_together(evidences, seeds, on_iteration=on_iteration)
-        runs = [
-            Restart.of(self, evidence, seed, restart)
-            for evidence, seed in zip(evidences, seeds, strict=True)
-            for restart in range(self.restarts)
-        ]
+        pairs = zip(evidences, seeds, strict=True)
+        runs = [Restart.of(self, evidence, seed, number) for evidence, seed in pairs for number in range(self.restarts)]
         found = [one for lot in _lots(runs, whole=False) for one in minimise(self, lot, on_iteration, together=True)]
         return [best_of(found[at : at + self.restarts]) for at in range(0, len(found), self.restarts)]
 

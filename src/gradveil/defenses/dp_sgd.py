@@ -131,10 +131,8 @@ class DpSgd(PoissonSampled):
     def guarantee(self) -> str:
         if self.noise == 0:
             return "nothing"
-        return (
-            f"(eps, {self.delta:g})-DP per image, eps by Opacus' accountant for the sample rate and the steps taken; Poisson "
-            "sampling"
-        )
+        proven = f"(eps, {self.delta:g})-DP per image"
+        return f"{proven}, eps by Opacus' accountant for the sample rate and the steps taken; Poisson sampling"
 
 
 @dataclass(frozen=True)

@@ -69,10 +69,8 @@ def take_per_image(model: nn.Module) -> list[Tensor | None]:
 
 def fill_zeros(found: Sequence[Tensor | None], parameters: Sequence[Tensor], images: int) -> list[Tensor]:
     """The gradients of the first so many images; zeros for parameters that took no part."""
-    return [
-        parameter.new_zeros((images, *parameter.shape)) if one is None else one[:images]
-        for parameter, one in zip(parameters, found, strict=True)
-    ]
+    pairs = zip(parameters, found, strict=True)
+    return [one.new_zeros((images, *one.shape)) if own is None else own[:images] for one, own in pairs]
 
 
 def refuse_batch_norm(model: nn.Module) -> None:

@@ -91,15 +91,9 @@ def effect(model: nn.Module, images: Tensor, layer: str) -> Tensor:
     lengths = []
     for rows in torch.split(torch.eye(size).to(features), max(1, AT_ONCE // count)):
         # Images do not mix, so that one backward pass has the slope of a feature for every image.
-        towards = rows[:, None].expand(-1, count, -1)
+        basis = rows[:, None].expand(-1, count, -1)
         (slopes,) = torch.autograd.grad(
-            features,
-            images,
-            towards,
-            retain_graph=True,
-            is_grads_batched=True,
-            allow_unused=True,
-            materialize_grads=True,
+            features, images, basis, retain_graph=True, is_grads_batched=True, allow_unused=True, materialize_grads=True
         )
         lengths.append(slopes.flatten(2).norm(dim=2))
     length = torch.cat(lengths).T

@@ -59,9 +59,8 @@ class ScenarioKey:
         ):
             if value not in known:
                 raise GradveilError(f"expected {name} {', '.join(str(one) for one in known if one)}, got {value!r}")
-        attack = parse_attack(
-            self.attack, **{field.name: getattr(self, field.name) for field in fields(AttackSettings)}
-        )
+        settings = {field.name: getattr(self, field.name) for field in fields(AttackSettings)}
+        attack = parse_attack(self.attack, **settings)
         defense, client = parse_defense(self.defense), parse_client(self.client)
         same = {name: getattr(self, name) for name in _SAME}
         return Scenario(self.dataset, self.model, self.stage, attack, defense, client=client, **same)
