@@ -23,20 +23,20 @@ MOVES = frozenset({"translate_x", "translate_y", "rotate", "rotate_left", "rotat
 def apply_with_slope(op: Operation, sign: int, images: Tensor) -> Tensor:
     """What the kernel makes of floats `(B, C, H, W)` in [0, 1], rounded to bytes first, with the surrogate's slope."""
     with torch.no_grad():
-        value = exact(op, sign, images)
+        value = apply_kernel(op, sign, images)
     if not (torch.is_grad_enabled() and images.requires_grad):
         return value
-    found: Tensor = _Straight.apply(surrogate(op, sign, images), value)  # type: ignore[no-untyped-call]
+    found: Tensor = _Straight.apply(apply_surrogate(op, sign, images), value)  # type: ignore[no-untyped-call]
     return found
 
 
-def exact(op: Operation, sign: int, images: Tensor) -> Tensor:
+def apply_kernel(op: Operation, sign: int, images: Tensor) -> Tensor:
     """The kernel on floats in [0, 1], rounded to bytes first."""
     pixels = to_bytes(images)
     return to_unit(op.apply(pixels, torch.full((len(pixels),), sign))).to(images.dtype)
 
 
-def surrogate(op: Operation, sign: int, images: Tensor) -> Tensor:
+def apply_surrogate(op: Operation, sign: int, images: Tensor) -> Tensor:
     """The float formula alone."""
     return SURROGATES.get(op.name, _identity)(images, op, sign)
 

@@ -50,12 +50,12 @@ class Soteria(Defense):
         if isinstance(client, Aggregate):
             return replace(client, client=self.client(client.client, seed=seed))
 
-        def masked(model: nn.Module, batch: Batch) -> Gradients:
+        def share_masked(model: nn.Module, batch: Batch) -> Gradients:
             masks = {f"{layer}.weight": self.mask(model, batch.images, layer) for layer in self.layers(model)}
             shared = client(model, batch)
             return {name: value * masks[name] if name in masks else value for name, value in shared.items()}
 
-        return masked
+        return share_masked
 
     def mask(self, model: nn.Module, images: Tensor, layer: str) -> Tensor:
         """0 for every input feature of `layer` that is left out, 1 for the others, (n,)."""

@@ -43,13 +43,13 @@ class Store:
 
     def _path(self, scenario: ScenarioKey, batch: tuple[int, ...], index: int) -> Path:
         digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), batch, index], sort_keys=True).encode())
-        digest.update(self._known)
+        digest.update(self._content_hash)
         private = self.images.take(batch)
         digest.update(content_hash([private.images, private.labels]))
         return self.folder / "records" / f"{digest.hexdigest()[:32]}.json"
 
     @cached_property
-    def _known(self) -> bytes:
+    def _content_hash(self) -> bytes:
         public = [] if self.public is None else [self.public.images, self.public.labels]
         return content_hash([*self.network.state_dict().values(), *public])
 

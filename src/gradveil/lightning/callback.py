@@ -177,12 +177,12 @@ class DefenseCallback(L.Callback):
                 output: Output = theirs(*args, **kwargs)
             if not costs:
                 raise GradveilError(f"training_step must call its module's children: {self.defense} was never run")
-            return _plus(output, sum(costs[1:], costs[0]))
+            return _add_cost(output, sum(costs[1:], costs[0]))
 
         module.training_step = training_step  # type: ignore[method-assign]
 
 
-def _plus(output: Output, cost: Tensor) -> Output:
+def _add_cost(output: Output, cost: Tensor) -> Output:
     if output is None:
         return None
     if isinstance(output, Tensor):

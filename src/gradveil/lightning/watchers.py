@@ -1,4 +1,4 @@
-"""Defenses that compute the gradient themselves, around somebody's own training step."""
+"""Defenses that compute the gradient themselves, around your own training step."""
 
 import warnings
 from abc import ABC, abstractmethod
