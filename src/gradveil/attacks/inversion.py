@@ -84,11 +84,9 @@ class Inversion(Attack):
         """The best of the restarts."""
         restarts = [Restart.of(self, evidence, seed, restart) for restart in range(self.restarts)]
         if self.is_grouped or (self.optimizer.elementwise and self.restarts >= FEWEST_TOGETHER):
-            lots = _lots(restarts, self.is_grouped)
-            return best_of(
-                # A group is not filled up: copies would count in what it agrees on.
-                [one for lot in lots for one in minimise(self, lot, on_iteration, together=not self.is_grouped)]
-            )
+            # A group is not filled up: copies would count in what it agrees on.
+            lots, together = _lots(restarts, self.is_grouped), not self.is_grouped
+            return best_of([one for lot in lots for one in minimise(self, lot, on_iteration, together=together)])
         found: list[Reconstruction] = []
         for run in restarts:
             found += minimise(self, [run], on_iteration)

@@ -125,7 +125,7 @@ class Precode(Defense):
                 raise unknown(position, layers, "fully connected layer or convolution")
         linear = [name for name, module in layers.items() if isinstance(module, nn.Linear)]
         if not self.at and not linear:
-            raise GradveilError("PRECODE: the model has no fully connected layer, name a convolution by at=...")
+            raise GradveilError("PRECODE needs a fully connected layer, the model has none: name a convolution")
         return self.at or (linear[-1],)
 
     def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
