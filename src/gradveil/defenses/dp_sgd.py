@@ -71,7 +71,7 @@ class DpSgd(PoissonSampled):
         if client is not share and client is not gradient:
             own = getattr(client, "__self__", client)
             local = isinstance(own, FedAvg | Aggregate)
-            problem = f"expected client fedsgd, got {own}" if local else "no defense before it may compute a gradient"
+            problem = f"expected client fedsgd, got {own}" if local else "no other defense before it may compute it"
             raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {problem}")
         return PrivateGradient(self, seed)
 

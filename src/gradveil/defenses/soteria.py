@@ -46,7 +46,7 @@ class Soteria(Defense):
 
     def client(self, client: Client, *, seed: int) -> Client:
         if isinstance(client, PrivateGradient):
-            raise GradveilError("soteria after dp-sgd looks at the images again, which voids the proof: use one")
+            raise GradveilError("soteria after dp-sgd looks at the images again, which voids its proof: use one")
         if isinstance(client, Aggregate):
             return replace(client, client=self.client(client.client, seed=seed))
 

@@ -134,7 +134,7 @@ class DefenseCallback(L.Callback):
         if not needs_poisson(self.defense):
             return
         if (batches := trainer.accumulate_grad_batches) != 1:
-            raise GradveilError(f"expected accumulate_grad_batches=1, got {batches} (dp-sgd): use a larger batch_size")
+            raise GradveilError(f"accumulate_grad_batches={batches}: expected 1 for dp-sgd, use a larger batch_size")
         if trainer.overfit_batches:  # type: ignore[attr-defined]
             raise GradveilError("dp-sgd draws new batches in every epoch, which overfit_batches forbids")
         if trainer.scaler is not None:
