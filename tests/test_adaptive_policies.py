@@ -6,7 +6,7 @@ from gradveil.attacks import Evidence, parse_attack
 from gradveil.attacks.analytic import ClosedForm
 from gradveil.attacks.draws import Draw, SimulateDraws, SimulatePolicy, apply_draws, draws_of, possible_draws
 from gradveil.attacks.inverses import inverse
-from gradveil.attacks.surrogates import SURROGATES, apply_with_slope, exact, surrogate
+from gradveil.attacks.surrogates import SURROGATES, apply_kernel, apply_surrogate, apply_with_slope
 from gradveil.attacks.undo import Undo
 from gradveil.client import share
 from gradveil.defenses.augment import Augment
@@ -56,7 +56,7 @@ def test_surrogates_stay_within_rounding_of_the_kernel(name: str, fashion: Datas
     for op in (operation(name, level) for level in (0, 4, 9)):
         for sign in (1, -1) if op.signed else (1,):
             for images in (to_unit(fashion.test.images[:10]), to_unit(colours(10))):
-                apart = (surrogate(op, sign, images) - exact(op, sign, images)).abs().max() * 255
+                apart = (apply_surrogate(op, sign, images) - apply_kernel(op, sign, images)).abs().max() * 255
                 assert name in FLAT or apart < 1.3
 
 
@@ -80,7 +80,7 @@ def test_slopes_against_differences_of_the_kernel(name: str, sign: int) -> None:
     images = 0.4 + 0.2 * torch.rand((1, 3, 12, 12), generator=generator(1))
     way, towards = (torch.randn(images.shape, generator=generator(seed)) for seed in (2, 3))
     step = 0.04 * way.clamp(-1, 1)
-    difference = ((exact(op, sign, images + step) - exact(op, sign, images - step)) * towards).sum() / 2
+    difference = ((apply_kernel(op, sign, images + step) - apply_kernel(op, sign, images - step)) * towards).sum() / 2
     slope = (slope_of(op, sign, images, towards) * step).sum()
     noise = len(towards.flatten()) ** 0.5 / 255
     assert float(slope) == pytest.approx(float(difference), abs=noise)
@@ -91,11 +91,11 @@ def test_moves_send_slopes_back_where_pixels_came_from(name: str) -> None:
     op = operation(name, 7)
     images = torch.rand((2, 1, 17, 20), generator=generator(1))
     towards = torch.randn(images.shape, generator=generator(2))
-    black = exact(op, 1, torch.zeros_like(images))
+    black = apply_kernel(op, 1, torch.zeros_like(images))
     # Linear up to the fill: <T(x) - T(0), y> = <x, T'y>, with bytes that are whole numbers.
     pixels = (images * 255).round() / 255
-    left = ((exact(op, 1, pixels) - black) * towards).sum()
-    inside = exact(op, 1, torch.ones_like(images)) != black
+    left = ((apply_kernel(op, 1, pixels) - black) * towards).sum()
+    inside = apply_kernel(op, 1, torch.ones_like(images)) != black
     right = (pixels * slope_of(op, 1, pixels, towards * inside)).sum() - (black * inside * towards).sum()
     torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-4)
     assert not slope_of(op, 1, pixels, towards * ~inside).any()
@@ -104,7 +104,7 @@ def test_moves_send_slopes_back_where_pixels_came_from(name: str) -> None:
 def test_a_translation_is_a_permutation(fashion: Dataset) -> None:
     op = operation("translate_x", 9)
     slope = slope_of(op, 1, to_unit(fashion.test.images[:1]), torch.ones(1, 1, 28, 28))
-    assert torch.equal(slope, exact(op, -1, torch.ones(1, 1, 28, 28)))
+    assert torch.equal(slope, apply_kernel(op, -1, torch.ones(1, 1, 28, 28)))
 
 
 def test_the_users_own_operation_has_the_slope_of_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:

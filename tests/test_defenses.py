@@ -596,7 +596,7 @@ def test_policies_and_policy_files_are_defenses(tmp_path: Path, fashion: Dataset
         ("none:3", "no settings"),
         ("3-1-99", "0 to 49"),
         ("translate_x", "needs a level"),
-        ("missing.json", "cannot read"),
+        ("missing.json", "expected a policy file"),
         ("", "known: none"),
         ("3-1-7 | ", "expected defenses"),
         ("3-1-7 | prun:0.7", "did you mean 'prune'"),

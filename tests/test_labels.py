@@ -106,7 +106,7 @@ def test_the_closed_form_of_a_batch_shows_mixtures(fashion: Dataset) -> None:
 
 
 def test_where_the_closed_form_does_not_apply(fashion: Dataset) -> None:
-    with pytest.raises(GradveilError, match="no closed form: Conv2d"):
+    with pytest.raises(GradveilError, match=r"no closed form: .*got Conv2d"):
         parse_attack("analytic")(_evidence(_network("lenet"), fashion, [0])[0])
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False))
     with pytest.raises(GradveilError, match=r"no closed form: .*bias"):

@@ -29,6 +29,8 @@ def share(model: nn.Module, batch: Batch) -> Gradients:
     """The gradient of the mean cross entropy of `batch`, by parameter name (FedSGD).
 
     Batch norm works in whatever mode the model is in; its running statistics are not touched.
+
+        share(model, Batch(images, labels))["classify.weight"]
     """
     with freezing_statistics(model):
         return gradient(model, batch)
@@ -39,7 +41,7 @@ def gradient(model: nn.Module, batch: Batch) -> Gradients:
     names, parameters = trainable_parameters(model)
     loss = loss_of(model, batch)
     # A parameter that the loss does not depend on has the gradient zero.
-    keep = _differentiable(batch)
+    keep = _is_differentiable(batch)
     found = torch.autograd.grad(loss, parameters, create_graph=keep, allow_unused=True, materialize_grads=True)
     return dict(zip(names, found, strict=True))
 
@@ -48,8 +50,9 @@ def gradient(model: nn.Module, batch: Batch) -> Gradients:
 class FedAvg:
     """Share what `epochs` passes of plain SGD over the images change, in pieces of `batch`: (w - w after) / lr.
 
-    Divided by the rate, a single step is the gradient itself. `order` is a seed: with it every pass has an order of its own,
-    without it images come as they are given.
+    McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017. Divided by the
+    rate, a single step is the gradient itself. `order` is a seed: with it every pass has an order of its own, without it images
+    come as they are given.
 
         update = FedAvg(lr=0.01, batch=8)(model, batch)
     """
@@ -72,7 +75,7 @@ class FedAvg:
     def train_from(self, model: nn.Module, batch: Batch) -> Gradients:
         """The same, but batch norm in training mode remembers the batches, as it does while a network is trained."""
         names, start = trainable_parameters(model)
-        keep, weights = _differentiable(batch), start
+        keep, weights = _is_differentiable(batch), start
         for epoch in range(self.epochs):
             for piece in torch.split(self._order(len(batch.images), epoch), self.batch):
                 if not keep:
@@ -89,7 +92,7 @@ class FedAvg:
         return self.epochs * -(-images // self.batch)
 
     def without_order(self) -> "FedAvg":
-        """The same training as somebody imagines it who does not know the order."""
+        """The same training, as an attacker who does not know the order assumes it."""
         return replace(self, order=None)
 
     def _order(self, images: int, epoch: int) -> Tensor:
@@ -113,15 +116,13 @@ class Aggregate:
         if len(batch.images) % self.users:
             raise GradveilError(f"{len(batch.images)} images cannot be split evenly among {self.users} users")
         each = len(batch.images) // self.users
-        shared = [
-            self.client(model, Batch(images, labels))
-            for images, labels in zip(torch.split(batch.images, each), torch.split(batch.labels, each), strict=True)
-        ]
+        parts = zip(torch.split(batch.images, each), torch.split(batch.labels, each), strict=True)
+        shared = [self.client(model, Batch(images, labels)) for images, labels in parts]
         return {name: torch.stack([one[name] for one in shared]).mean(0) for name in shared[0]}
 
 
 def training_client(client: Client) -> Client:
-    """What the client computes, by somebody whose batch norm remembers: the training itself instead of a look at it."""
+    """The same client with batch norm that remembers the batches: for training instead of measuring."""
     if isinstance(client, FedAvg):
         return client.train_from
     if client is share:
@@ -205,5 +206,5 @@ def batch_norm_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
         yield
 
 
-def _differentiable(batch: Batch) -> bool:
+def _is_differentiable(batch: Batch) -> bool:
     return batch.images.requires_grad or batch.labels.requires_grad

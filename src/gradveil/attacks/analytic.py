@@ -56,7 +56,7 @@ class ClosedForm(Attack):
         expected = math.prod(evidence.image_shape)
         if rows.shape[1] != expected:
             raise GradveilError(f"no closed form: expected {expected} inputs of the first layer, got {rows.shape[1]}")
-        rows = rows[:1] if evidence.images == 1 else rows[torch.arange(evidence.images) % len(rows)]
+        rows = rows[torch.arange(evidence.images) % len(rows)]
         images = rows.reshape(evidence.images, *evidence.image_shape)
         for module in evidence.model.modules():
             if isinstance(module, Normalize):

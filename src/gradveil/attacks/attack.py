@@ -16,7 +16,7 @@ OnIteration = Callable[[], None]
 
 
 class KnownDefense(Protocol):
-    """A defense as far as an attack is concerned: it says what somebody who knows it makes of a search."""
+    """A defense as far as an attack is concerned: it changes the search of an attacker who knows it."""
 
     def adapt(self, attack: "Inversion", evidence: Evidence) -> "Attack": ...
 
@@ -58,7 +58,7 @@ class Attack(Protocol):
         return False
 
     def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> "Attack":
-        """The attack of somebody who knows a defense; an attack that does not search stays as it is."""
+        """The attack of an attacker who knows the defense; an attack that does not search stays as it is."""
         return self
 
     def run_together(

@@ -34,15 +34,11 @@ def draws_of(policy: Policy, channels: int, *, seed: int, indices: Tensor, epoch
     """What `policy(images, seed=seed, indices=indices, epoch=epoch)` does, image by image."""
     chance = RandomChoices.of(indices, seed, epoch)
     plans = [effective_steps(member, channels) for member in policy.members]
-    members = chance.member(len(plans))
-    return tuple(
-        Draw(
-            tuple(
-                (op, int(chance.sign(position)[row]) if op.signed else 1) for op, position in plans[int(members[row])]
-            )
-        )
-        for row in range(len(indices))
-    )
+    draws = []
+    for row, member in enumerate(chance.member(len(plans)).tolist()):
+        steps = ((op, int(chance.sign(position)[row]) if op.signed else 1) for op, position in plans[member])
+        draws.append(Draw(tuple(steps)))
+    return tuple(draws)
 
 
 def possible_draws(policy: Policy, channels: int, *, most: int, chance: torch.Generator) -> dict[Draw, float]:

@@ -1,4 +1,4 @@
-"""What an attacker has in hand."""
+"""What an attacker has."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,9 +22,13 @@ Attacker = Literal["plain", "adaptive", "draw", "simulate"]
 class Evidence:
     """A shared gradient (or update), the model it came from, and how it came about as far as the attacker knows.
 
-    `images` is how many images are behind it, `labels` int64 (images,) or None when unknown, `client` how a participant
-    computes what it shares, `public` images of the same kind that are not private. `gradients` come in any order and are kept
-    in that of the model's parameters.
+    - `gradients`: a tensor per trainable parameter; kept in the order of the model's parameters.
+    - `image_shape`: (channels, height, width); `images`: how many images are behind the gradient.
+    - `labels`: int64 (images,), or None when unknown.
+    - `client`: how a participant computes what it shares.
+    - `public`: images of the same kind that are not private.
+
+        Evidence(model, share(model, batch), (1, 28, 28), labels=batch.labels)
     """
 
     model: nn.Module
@@ -60,7 +64,7 @@ class Evidence:
 
     @cached_property
     def classes(self) -> int:
-        """How many the model tells apart."""
+        """How many classes the model has."""
         image = torch.zeros((1, *self.image_shape), device=self.device)
         try:
             with torch.no_grad(), batch_norm_mode(self.model, training=False), drawing(self.model, torch.zeros):
@@ -81,9 +85,9 @@ def check_gradients(model: nn.Module, gradients: Gradients) -> None:
     """Refuse tensors that cannot be that model's gradient."""
     names, parameters = trainable_parameters(model)
     if set(names) != set(gradients):
-        odd = sorted(set(names) ^ set(gradients))[0]
-        problem = "is missing" if odd in names else "is unknown to the model"
-        raise GradveilError(f"gradient and model differ: {odd!r} {problem}")
+        name = sorted(set(names) ^ set(gradients))[0]
+        problem = "is missing" if name in names else "is unknown to the model"
+        raise GradveilError(f"gradient and model differ: {name!r} {problem}")
     for name, parameter in zip(names, parameters, strict=True):
         shared = gradients[name]
         if not isinstance(shared, Tensor) or not shared.is_floating_point():

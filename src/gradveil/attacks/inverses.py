@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gradveil.attacks.surrogates import MOVES, luminance, shear_linearly, smooth, sources
+from gradveil.attacks.surrogates import MOVES, pivot, shear_linearly, smooth, sources
 from gradveil.transforms.library import Operation
 
-# (images (B, C, H, W) in [0, 1], known (B, 1, H, W), the operation, its sign, public images or None) -> images, known.
-Inverse = Callable[[Tensor, Tensor, Operation, int, Tensor | None], tuple[Tensor, Tensor]]
+# (images (B, C, H, W) in [0, 1], the operation, its sign, public images or None) -> images.
+InverseTone = Callable[[Tensor, Operation, int, Tensor | None], Tensor]
+# The same with known (B, 1, H, W), which pixels that move change.
+InverseMove = Callable[[Tensor, Tensor, Operation, int, Tensor | None], tuple[Tensor, Tensor]]
 _ROUNDS = 8  # of approximation where an operation mixes neighbours
 
 
@@ -23,74 +25,63 @@ def inverse(
 ) -> tuple[Tensor, Tensor]:
     """Undo `steps`, the last one first; `stages[i]` are public images before step i.
 
-    Returns pictures and what of them is known, between 0 and 1. What is not known is
-    guessed from around it, or is what public images have there.
+    Returns pictures and what of them is known, between 0 and 1. What is not known is guessed from around it, or is what public
+    images have there.
     """
     known = torch.ones_like(images[:, :1])
-    for number in range(len(steps) - 1, -1, -1):
+    for number in reversed(range(len(steps))):
         op, sign = steps[number]
-        back = INVERSES.get(op.name)
-        if back is not None:
-            images, known = back(images, known, op, sign, stages[number] if stages is not None else None)
+        before = None if stages is None else stages[number]
+        if op.name in INVERSE_TONES:
+            images = INVERSE_TONES[op.name](images, op, sign, before).clamp(0, 1)
+        elif op.name in INVERSE_MOVES:
+            images, known = INVERSE_MOVES[op.name](images, known, op, sign, before)
             images = images.clamp(0, 1)
     return images, known
 
 
-def _invert(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    return 1 - images, known
+def _invert(images: Tensor, op: Operation, sign: int, before: Tensor | None) -> Tensor:
+    return 1 - images
 
 
-def _solarize(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
+def _solarize(images: Tensor, op: Operation, sign: int, before: Tensor | None) -> Tensor:
     threshold = op.magnitude / 255
     kept_fits, turned_fits = images < threshold, 1 - images >= threshold
     if before is None:
-        return torch.where(turned_fits & ~kept_fits, 1 - images, images), known
+        return torch.where(turned_fits & ~kept_fits, 1 - images, images)
     # Which side of the fold: the one that is more often seen there.
     usual = before.mean(0, keepdim=True)
     turned_nearer = (1 - images - usual).abs() < (images - usual).abs()
-    return torch.where(turned_fits & (turned_nearer | ~kept_fits), 1 - images, images), known
+    return torch.where(turned_fits & (turned_nearer | ~kept_fits), 1 - images, images)
 
 
-def _brightness(
-    images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    return images / (1 + op.magnitude * sign), known
+def _unblend(images: Tensor, op: Operation, sign: int, before: Tensor | None) -> Tensor:
+    still = pivot(op, images)
+    return still + (images - still) / (1 + op.magnitude * sign)
 
 
-def _contrast(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    mean = luminance(images).mean((1, 2, 3), keepdim=True)
-    return mean + (images - mean) / (1 + op.magnitude * sign), known
-
-
-def _color(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
-    grey = luminance(images)
-    return grey + (images - grey) / (1 + op.magnitude * sign), known
-
-
-def _equalize(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
+def _equalize(images: Tensor, op: Operation, sign: int, before: Tensor | None) -> Tensor:
     if before is None:
-        return images, known
+        return images
     # The order of the pixels is what is left: the n-th darkest gets what the n-th darkest has elsewhere.
     usual = before.flatten(2).sort(2).values.mean(0)
     order = images.flatten(2).argsort(dim=2, stable=True)
-    return torch.zeros_like(images).flatten(2).scatter(2, order, usual.expand(order.shape)).view(images.shape), known
+    return torch.zeros_like(images).flatten(2).scatter(2, order, usual.expand(order.shape)).view(images.shape)
 
 
-def _autocontrast(
-    images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _autocontrast(images: Tensor, op: Operation, sign: int, before: Tensor | None) -> Tensor:
     if before is None:
-        return images, known
+        return images
     low, high = before.amin((2, 3)).mean(0).view(1, -1, 1, 1), before.amax((2, 3)).mean(0).view(1, -1, 1, 1)
-    return low + images * (high - low), known
+    return low + images * (high - low)
 
 
-def _sharpness(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
+def _sharpness(images: Tensor, op: Operation, sign: int, before: Tensor | None) -> Tensor:
     # All factors of the map lie between 0.38 and 1.62, so that adding what is missing converges.
     found = images
     for _ in range(_ROUNDS):
         found = found + images - (found - op.magnitude * sign * (smooth(found) - found))
-    return found, known
+    return found
 
 
 def _shear(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -104,9 +95,8 @@ def _move(images: Tensor, known: Tensor, op: Operation, sign: int, before: Tenso
     source = source[inside]
 
     def put_back(values: Tensor) -> Tensor:
-        return (
-            torch.zeros_like(values).flatten(2).index_add(2, source, values.flatten(2)[..., inside]).view(values.shape)
-        )
+        empty, moved = torch.zeros_like(values).flatten(2), values.flatten(2)[..., inside]
+        return empty.index_add(2, source, moved).view(values.shape)
 
     # A pixel that went to several places comes back as their mean, weighted by what is known of them.
     weights = put_back(known)
@@ -132,16 +122,12 @@ def _surroundings(images: Tensor, weights: Tensor) -> Tensor:
     return near * trust + far[..., :height, :width] * (1 - trust)
 
 
-INVERSES: dict[str, Inverse] = {
+INVERSE_TONES: dict[str, InverseTone] = {
     "invert": _invert,
     "solarize": _solarize,
-    "brightness": _brightness,
-    "contrast": _contrast,
-    "color": _color,
+    **dict.fromkeys(("brightness", "contrast", "color"), _unblend),
     "equalize": _equalize,
     "autocontrast": _autocontrast,
     "sharpness": _sharpness,
-    "shear_x": _shear,
-    "shear_y": _shear,
-    **dict.fromkeys(sorted(MOVES), _move),
 }
+INVERSE_MOVES: dict[str, InverseMove] = {"shear_x": _shear, "shear_y": _shear, **dict.fromkeys(sorted(MOVES), _move)}

@@ -20,10 +20,10 @@ from gradveil.attacks.starts import STARTS
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
 
-# Pictures (B, C, H, W) in [0, 1] -> what the participant would have made of them; differentiable, may draw at random.
+# Images (B, C, H, W) in [0, 1] -> what the participant makes of them; differentiable, may draw at random.
 Simulation = Callable[[Tensor, torch.Generator], Tensor]
-# What a network that draws at random drew for the participant, in the order of the draws: drawn anew for every try, searched
-# for together with the image, or told from the evidence.
+# What is known of what a network drew at random, in the order of the draws: nothing (drawn afresh for every guess), searched
+# for together with the image, or read off the evidence.
 KnownDraws = Literal["fresh", "searched"] | Callable[[Evidence], Tensor]
 
 MOST_TOGETHER = 8  # runs that share one batch
@@ -83,12 +83,10 @@ class Inversion(Attack):
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         """The best of the restarts."""
         restarts = [Restart.of(self, evidence, seed, restart) for restart in range(self.restarts)]
-        if self.grouped or (self.optimizer.elementwise and self.restarts >= FEWEST_TOGETHER):
-            lots = _lots(restarts, self.grouped)
-            return best_of(
-                # A group is not filled up: copies would count in what it agrees on.
-                [one for lot in lots for one in minimise(self, lot, on_iteration, together=not self.grouped)]
-            )
+        if self.is_grouped or (self.optimizer.elementwise and self.restarts >= FEWEST_TOGETHER):
+            # A group is not filled up: copies would count in what it agrees on.
+            lots, together = _lots(restarts, self.is_grouped), not self.is_grouped
+            return best_of([one for lot in lots for one in minimise(self, lot, on_iteration, together=together)])
         found: list[Reconstruction] = []
         for run in restarts:
             found += minimise(self, [run], on_iteration)
@@ -100,13 +98,10 @@ class Inversion(Attack):
         self, evidences: Sequence[Evidence], seeds: Sequence[int], *, on_iteration: OnIteration | None = None
     ) -> list[Reconstruction]:
         """Several attacks in one batched loop, where the optimizer moves every number by itself."""
-        if not self.optimizer.elementwise or self.grouped:
+        if not self.optimizer.elementwise or self.is_grouped:
             return super().run_together(evidences, seeds, on_iteration=on_iteration)
-        runs = [
-            Restart.of(self, evidence, seed, restart)
-            for evidence, seed in zip(evidences, seeds, strict=True)
-            for restart in range(self.restarts)
-        ]
+        pairs = zip(evidences, seeds, strict=True)
+        runs = [Restart.of(self, evidence, seed, number) for evidence, seed in pairs for number in range(self.restarts)]
         found = [one for lot in _lots(runs, whole=False) for one in minimise(self, lot, on_iteration, together=True)]
         return [best_of(found[at : at + self.restarts]) for at in range(0, len(found), self.restarts)]
 
@@ -122,7 +117,7 @@ class Inversion(Attack):
         return defense.adapt(self, evidence)
 
     @property
-    def grouped(self) -> bool:
+    def is_grouped(self) -> bool:
         """Whether restarts look at each other."""
         return any(isinstance(prior, GroupConsistency) for prior in self.priors)
 

@@ -30,12 +30,16 @@ def invert(
 ) -> Reconstruction:
     """Rebuild the images behind `gradients`, a tensor per parameter name or a safetensors file of such.
 
-    `model` is the network the gradients were computed with, in the mode they were computed in; it takes images in [0, 1]. Without
-    `labels` the attack reads them off the gradient or searches for them. `images` is how many there are (default: as many as
-    labels, or 1). `client` says how the gradients came about if not as one gradient of the mean loss: `FedAvg(lr, batch)`
-    for (weights before - weights after) / lr. `attack` is a name (`gradveil attack list`) or an attack of your own making.
+    - `model` is the network the gradients were computed with, in the mode they were computed in; it takes images in [0, 1].
+    - Without `labels` the attack reads them off the gradient or searches for them.
+    - `attack` is a name (`gradveil attack list`) or an attack, published or your own.
+    - `images` is how many there are (default: as many as labels, or 1).
+    - `client` says how the gradients came about if not as one gradient of the mean loss: `FedAvg(lr, batch)` for
+      (weights before - weights after) / lr.
 
     Returns images (N, C, H, W) in [0, 1] with the labels and how the run went.
+
+        invert(model, "gradients.safetensors", [3], attack="fast", image_shape=(1, 28, 28)).images
     """
     tensors = read_gradients(Path(gradients)) if isinstance(gradients, str | Path) else gradients
     given = None if labels is None else _label_tensor(labels)

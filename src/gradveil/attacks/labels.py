@@ -53,7 +53,7 @@ def _predictions(evidence: Evidence, local: FedAvg | None, seed: int) -> Tensor:
 
 
 def _noise(evidence: Evidence, chance: torch.Generator) -> Tensor:
-    """Images from white noise to hardly more than a slope: predictions for smooth images differ from those for white noise."""
+    """Images from white noise to smooth gradations, for which a model predicts other labels."""
     channels, height, width = evidence.image_shape
     images = [torch.rand((NOISE, channels, height, width), generator=chance)]
     for side in SIDES:

@@ -30,8 +30,7 @@ class Adam:
     schedule: Schedule = "drops"
 
     def start(self, free: Sequence[Tensor], iterations: int) -> Step:
-        optimizer = torch.optim.Adam(free, lr=self.lr)
-        return _step_function(optimizer, free[0], iterations, signed=self.signed, schedule=self.schedule)
+        return _step_function(self, torch.optim.Adam(free, lr=self.lr), free[0], iterations)
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class SGD:
 
     def start(self, free: Sequence[Tensor], iterations: int) -> Step:
         optimizer = torch.optim.SGD(free, lr=self.lr, momentum=0.9, nesterov=True)
-        return _step_function(optimizer, free[0], iterations, signed=self.signed, schedule=self.schedule)
+        return _step_function(self, optimizer, free[0], iterations)
 
 
 @dataclass(frozen=True)
@@ -74,14 +73,12 @@ class LBFGS:
 Optimizer = Adam | SGD | LBFGS
 
 
-def _step_function(
-    optimizer: torch.optim.Optimizer, guess: Tensor, iterations: int, *, signed: bool, schedule: Schedule
-) -> Step:
-    rates = LambdaLR(optimizer, lambda done: _rate(schedule, done, iterations))
+def _step_function(how: Adam | SGD, optimizer: torch.optim.Optimizer, guess: Tensor, iterations: int) -> Step:
+    rates = LambdaLR(optimizer, lambda done: _rate(how.schedule, done, iterations))
 
     def step(closure: Closure) -> None:
         closure()
-        if signed:
+        if how.signed:
             _sign(guess)
         optimizer.step()
         rates.step()

@@ -59,17 +59,8 @@ def dlg(*, iterations: int = 300) -> Inversion:
 
 def idlg(*, iterations: int = 300) -> Inversion:
     """As dlg with the label read off the gradient (Zhao et al., 2020); up to 4 more tries where one gets stuck."""
-    return Inversion(
-        l2_distance,
-        LBFGS(1.0),
-        iterations=iterations,
-        restarts=5,
-        boxed=False,
-        labels="read",
-        good_enough=1e-8,
-        patience=15,
-        name="idlg",
-    )
+    attack = Inversion(l2_distance, LBFGS(1.0), iterations=iterations, boxed=False, labels="read", name="idlg")
+    return replace(attack, restarts=5, good_enough=1e-8, patience=15)
 
 
 def cpl(*, iterations: int = 300) -> Inversion:
@@ -80,15 +71,9 @@ def cpl(*, iterations: int = 300) -> Inversion:
 def grad_inversion(*, iterations: int = 20000) -> Inversion:
     """Squared distance, batch norm statistics, and eight runs that agree; labels read off (Yin et al., 2021)."""
     priors = (TotalVariation(1e-4), SquaredNorm(1e-6), BatchNormStatistics(0.1), GroupConsistency(0.01))
-    return Inversion(
-        l2_distance,
-        Adam(0.1, signed=False, schedule="cosine"),
-        priors,
-        iterations=iterations,
-        restarts=8,
-        labels="read",
-        name="grad-inversion",
-    )
+    optimizer = Adam(0.1, signed=False, schedule="cosine")
+    attack = Inversion(l2_distance, optimizer, priors, iterations=iterations, labels="read", name="grad-inversion")
+    return replace(attack, restarts=8)
 
 
 def fast(*, iterations: int = 1000) -> Inversion:

@@ -1,4 +1,4 @@
-"""What an attack brings home."""
+"""The result of an attack."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -23,20 +23,20 @@ MOVES = frozenset({"translate_x", "translate_y", "rotate", "rotate_left", "rotat
 def apply_with_slope(op: Operation, sign: int, images: Tensor) -> Tensor:
     """What the kernel makes of floats `(B, C, H, W)` in [0, 1], rounded to bytes first, with the surrogate's slope."""
     with torch.no_grad():
-        value = exact(op, sign, images)
+        value = apply_kernel(op, sign, images)
     if not (torch.is_grad_enabled() and images.requires_grad):
         return value
-    found: Tensor = _Straight.apply(surrogate(op, sign, images), value)  # type: ignore[no-untyped-call]
+    found: Tensor = _Straight.apply(apply_surrogate(op, sign, images), value)  # type: ignore[no-untyped-call]
     return found
 
 
-def exact(op: Operation, sign: int, images: Tensor) -> Tensor:
+def apply_kernel(op: Operation, sign: int, images: Tensor) -> Tensor:
     """The kernel on floats in [0, 1], rounded to bytes first."""
     pixels = to_bytes(images)
     return to_unit(op.apply(pixels, torch.full((len(pixels),), sign))).to(images.dtype)
 
 
-def surrogate(op: Operation, sign: int, images: Tensor) -> Tensor:
+def apply_surrogate(op: Operation, sign: int, images: Tensor) -> Tensor:
     """The float formula alone."""
     return SURROGATES.get(op.name, _identity)(images, op, sign)
 
@@ -65,18 +65,9 @@ def _solarize(images: Tensor, op: Operation, sign: int) -> Tensor:
     return torch.where(images * 255 < op.magnitude, images, 1 - images)
 
 
-def _brightness(images: Tensor, op: Operation, sign: int) -> Tensor:
-    return (images * (1 + op.magnitude * sign)).clamp(0, 1)
-
-
-def _contrast(images: Tensor, op: Operation, sign: int) -> Tensor:
-    mean = luminance(images).mean((1, 2, 3), keepdim=True)
-    return (mean + (images - mean) * (1 + op.magnitude * sign)).clamp(0, 1)
-
-
-def _color(images: Tensor, op: Operation, sign: int) -> Tensor:
-    grey = luminance(images)
-    return (grey + (images - grey) * (1 + op.magnitude * sign)).clamp(0, 1)
+def _blend(images: Tensor, op: Operation, sign: int) -> Tensor:
+    still = pivot(op, images)
+    return (still + (images - still) * (1 + op.magnitude * sign)).clamp(0, 1)
 
 
 def _grayscale(images: Tensor, op: Operation, sign: int) -> Tensor:
@@ -117,9 +108,7 @@ def _shear(images: Tensor, op: Operation, sign: int) -> Tensor:
 SURROGATES: dict[str, Surrogate] = {
     "invert": _invert,
     "solarize": _solarize,
-    "brightness": _brightness,
-    "contrast": _contrast,
-    "color": _color,
+    **dict.fromkeys(("brightness", "contrast", "color"), _blend),
     "grayscale": _grayscale,
     "autocontrast": _autocontrast,
     "equalize": _identity,
@@ -130,6 +119,14 @@ SURROGATES: dict[str, Surrogate] = {
     "shear_y": _shear,
     **dict.fromkeys(sorted(MOVES), _move),
 }
+
+
+def pivot(op: Operation, images: Tensor) -> Tensor:
+    """What brightness, contrast and color leave as it is: black, an image's mean grey, a pixel's grey."""
+    if op.name == "brightness":
+        return torch.zeros_like(images[:1, :1, :1, :1])
+    grey = luminance(images)
+    return grey if op.name == "color" else grey.mean((1, 2, 3), keepdim=True)
 
 
 def luminance(images: Tensor) -> Tensor:

@@ -22,6 +22,8 @@ from gradveil.randomness import generator
 from gradveil.transforms.policy import Policy
 from gradveil.types import to_unit
 
+# Per image uint8 images (N, C, H, W) of its class.
+PublicImages = Sequence[Tensor | None] | None
 MOST_DRAWS = 64
 MOST_PUBLIC = 256
 _NOISES = (0.03, 0.1, 0.2, 0.3)  # errors per pixel that a rebuilt picture may have
@@ -59,22 +61,15 @@ class Undo:
     anchor: float = 0.5
     most: int = MOST_DRAWS
 
-    def undo_draws(
-        self, images: Tensor, draws: Sequence[Draw], public: Sequence[Tensor | None] | None = None
-    ) -> Tensor:
-        """The originals (B, C, H, W) for draws that are known, image by image.
-
-        `public` are uint8 images (N, C, H, W) of each image's class, or None.
-        """
+    def undo_draws(self, images: Tensor, draws: Sequence[Draw], public: PublicImages = None) -> Tensor:
+        """The originals (B, C, H, W) for draws that are known, image by image."""
         done = images.clone()
         for row, (draw, seen) in enumerate(zip(draws, _public(images, public), strict=True)):
             one = images[row : row + 1]
             done[row] = self._refine(one, _candidate(one, draw, _public_statistics(draw, seen)))[0]
         return done
 
-    def undo_policy(
-        self, images: Tensor, policy: Policy, public: Sequence[Tensor | None] | None = None, *, seed: int = 0
-    ) -> Tensor:
+    def undo_policy(self, images: Tensor, policy: Policy, public: PublicImages = None, *, seed: int = 0) -> Tensor:
         """The originals when only the policy is known: the mean over its draws, weighted by their probability."""
         done = torch.zeros_like(images)
         seen = _public(images, public)
@@ -199,7 +194,7 @@ def _variation(image: Tensor, free: Tensor) -> Tensor:
     return across.sum() + down.sum()
 
 
-def _public(images: Tensor, public: Sequence[Tensor | None] | None) -> list[Tensor | None]:
+def _public(images: Tensor, public: PublicImages) -> list[Tensor | None]:
     found: list[Tensor | None] = [None] * len(images) if public is None else list(public)
     if len(found) != len(images):
         raise GradveilError(f"{len(images)} pictures need as many sets of public images, got {len(found)}")

@@ -87,11 +87,11 @@ def parse_defense(text: str, *, files: bool = True) -> Defense:
     try:
         return Augment(load_policy(text.strip()) if files else Policy.parse(text.strip()))
     except GradveilError:
-        if _meant_as_policy(text.strip()):
+        if _is_meant_as_policy(text.strip()):
             raise
         raise unknown(text, DEFENSES, "defense", more=_POLICIES) from None
 
 
-def _meant_as_policy(text: str) -> bool:
+def _is_meant_as_policy(text: str) -> bool:
     first = re.split(r"[-+:]", text, maxsplit=1)[0]
     return text.endswith(".json") or os.sep in text or first.isdecimal() or first in OPERATIONS

@@ -24,7 +24,7 @@ class PolicyDefense(Defense):
     policy: Policy
     knows: Literal["policy", "draw"] = "policy"
     how: Literal["undo", "simulate"] = "undo"
-    drawn: tuple[int, tuple[int, ...]] | None = None
+    draw_key: tuple[int, tuple[int, ...]] | None = None
 
     def images(self, images: Tensor, *, seed: int, indices: Tensor) -> Tensor:
         return self.policy(images, seed=seed, indices=indices)
@@ -37,7 +37,7 @@ class PolicyDefense(Defense):
     def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Augment":
         if attacker == "draw":
             return self.with_draws(seed=seed, indices=indices)
-        return Augment(self.policy, self.knows, "simulate" if attacker == "simulate" else self.how, self.drawn)
+        return Augment(self.policy, self.knows, "simulate" if attacker == "simulate" else self.how, self.draw_key)
 
     def with_draws(self, *, seed: int, indices: Tensor) -> "Augment":
         """The same defense against an attacker who knows what `images(..., seed=seed, indices=indices)` drew."""
@@ -66,9 +66,9 @@ class PolicyDefense(Defense):
         return f"knows {what} and simulates it at every step"
 
     def _draws(self, images: int, channels: int) -> tuple[Draw, ...]:
-        if self.drawn is None:
+        if self.draw_key is None:
             raise GradveilError("knows='draw' needs the draws: use with_draws(seed=..., indices=...)")
-        seed, indices = self.drawn
+        seed, indices = self.draw_key
         if len(indices) != images:
             raise GradveilError(f"expected the draws of {images} images, got those of {len(indices)}")
         return draws_of(self.policy, channels, seed=seed, indices=torch.tensor(indices))
@@ -93,7 +93,7 @@ class Augment(PolicyDefense):
     knows: Literal["policy", "draw"] = "policy"
     how: Literal["undo", "simulate"] = "undo"
     # Seed and indices of the attacked images, for knows="draw".
-    drawn: tuple[int, tuple[int, ...]] | None = None
+    draw_key: tuple[int, tuple[int, ...]] | None = None
 
     def __str__(self) -> str:
         return str(self.policy)
@@ -127,7 +127,7 @@ class Random(PolicyDefense):
 
 
 def _public_of(evidence: Evidence) -> list[Tensor | None] | None:
-    """Per image the public images of its class, of all classes where labels are unknown or the class has hardly any."""
+    """Per image the public images of its class, of all classes where labels are unknown or the class has fewer than two."""
     public = evidence.public
     if public is None or public.image_shape != evidence.image_shape:
         return None

@@ -22,7 +22,7 @@ class Defense:
     - `client`: how the gradient is computed, where a finished one is not enough;
     - `gradients`: what is shared instead of the finished gradient.
 
-    What somebody who knows the defense does:
+    What an attacker who knows the defense does:
 
     - `adapt`: the search for images, changed;
     - `undo`: from rebuilt images to the private ones.
@@ -59,7 +59,7 @@ class Defense:
         return gradients
 
     def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
-        """The search of somebody who knows the defense."""
+        """The search of an attacker who knows the defense."""
         return attack
 
     def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:

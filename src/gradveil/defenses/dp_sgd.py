@@ -31,6 +31,8 @@ class DpSgd(PoissonSampled):
     `expected`, the mean size of a batch, where it is given, and else the size of this one. The proof asks for Poisson sampling
     (every image is in a batch by a draw of its own), for an `expected` B, and for a seed that nobody else knows. What a layer
     adds to the loss (PRECODE) counts as part of its image's loss.
+
+        DpSgd().for_epsilon(3, sample_rate=0.01, steps=1000).noise
     """
 
     name: ClassVar[str] = "dp-sgd"
@@ -69,7 +71,7 @@ class DpSgd(PoissonSampled):
         if client is not share and client is not gradient:
             own = getattr(client, "__self__", client)
             local = isinstance(own, FedAvg | Aggregate)
-            problem = f"expected client fedsgd, got {own}" if local else "no defense before it may compute a gradient"
+            problem = f"expected client fedsgd, got {own}" if local else "no other defense before it may compute it"
             raise GradveilError(f"dp-sgd clips the gradient of every image of one step: {problem}")
         return PrivateGradient(self, seed)
 
@@ -91,7 +93,7 @@ class DpSgd(PoissonSampled):
             return float(accountant.get_epsilon(delta=self.delta))
 
     def for_epsilon(self, epsilon: float, sample_rate: float, steps: int) -> "DpSgd":
-        """The same defense with the noise that has at most this epsilon after `steps` steps, and hardly more than that."""
+        """The same defense with the noise for at most this epsilon, and little less, after `steps` steps."""
         _check_sampling(sample_rate, steps)
         if not 0 < epsilon < float("inf"):
             raise GradveilError(f"dp-sgd needs an epsilon above 0, such as 3, got {epsilon:g}")
@@ -131,10 +133,8 @@ class DpSgd(PoissonSampled):
     def guarantee(self) -> str:
         if self.noise == 0:
             return "nothing"
-        return (
-            f"(eps, {self.delta:g})-DP per image, eps by Opacus' accountant for the sample rate and the steps taken; Poisson "
-            "sampling"
-        )
+        proven = f"(eps, {self.delta:g})-DP per image"
+        return f"{proven}, eps by Opacus' accountant for the sample rate and the steps taken; Poisson sampling"
 
 
 @dataclass(frozen=True)

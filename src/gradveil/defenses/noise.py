@@ -38,10 +38,8 @@ class _Noise(Defense, ABC):
             raise GradveilError(f"{self.name} noise needs a scale from 0 on, such as 1e-3, got {self.scale:g}")
 
     def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
-        return {
-            name: tensor + self.scale * self.standard(tensor, generator(seed, self.name, name))
-            for name, tensor in gradients.items()
-        }
+        noise = {name: self.standard(tensor, generator(seed, self.name, name)) for name, tensor in gradients.items()}
+        return {name: tensor + self.scale * noise[name] for name, tensor in gradients.items()}
 
     @abstractmethod
     def standard(self, like: Tensor, chance: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a defense is made of, and what it acts on."""
+"""The parts of a defense, and what they act on."""
 
 from dataclasses import fields, is_dataclass
 from typing import Literal

@@ -41,7 +41,9 @@ def recording_per_image(model: nn.Module) -> Iterator[None]:
     try:
         hooks = GradSampleHooks(model)
     except NotImplementedError as error:
-        _forget(model)
+        for parameter in trainable_parameters(model)[1]:
+            for name in ("grad_sample", "_forward_counter"):
+                vars(parameter).pop(name, None)
         raise GradveilError(f"Opacus cannot tell images apart in this model: {error}") from error
     try:
         yield
@@ -67,10 +69,8 @@ def take_per_image(model: nn.Module) -> list[Tensor | None]:
 
 def fill_zeros(found: Sequence[Tensor | None], parameters: Sequence[Tensor], images: int) -> list[Tensor]:
     """The gradients of the first so many images; zeros for parameters that took no part."""
-    return [
-        parameter.new_zeros((images, *parameter.shape)) if one is None else one[:images]
-        for parameter, one in zip(parameters, found, strict=True)
-    ]
+    pairs = zip(parameters, found, strict=True)
+    return [one.new_zeros((images, *one.shape)) if own is None else own[:images] for one, own in pairs]
 
 
 def refuse_batch_norm(model: nn.Module) -> None:
@@ -113,9 +113,3 @@ def _layers_in_training_mode(model: nn.Module) -> Iterator[None]:
             if any(parameter.requires_grad for parameter in module.parameters(recurse=False)):
                 module.training = True
         yield
-
-
-def _forget(model: nn.Module) -> None:
-    for parameter in trainable_parameters(model)[1]:
-        for name in ("grad_sample", "_forward_counter"):
-            vars(parameter).pop(name, None)

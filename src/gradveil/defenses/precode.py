@@ -119,22 +119,19 @@ class Precode(Defense):
         return defended
 
     def _positions(self, model: nn.Module) -> tuple[str, ...]:
-        named = dict(model.named_modules())
-        if not self.at:
-            last = [name for name, module in named.items() if isinstance(module, nn.Linear)][-1:]
-            if not last:
-                raise GradveilError("PRECODE: the model has no fully connected layer, name a convolution by at=...")
-            return tuple(last)
-        layers = [name for name, module in named.items() if isinstance(module, Layer)]
+        layers = {name: module for name, module in model.named_modules() if isinstance(module, Layer)}
         for position in self.at:
             if position not in layers:
                 raise unknown(position, layers, "fully connected layer or convolution")
-        return self.at
+        linear = [name for name, module in layers.items() if isinstance(module, nn.Linear)]
+        if not self.at and not linear:
+            raise GradveilError("PRECODE needs a fully connected layer, the model has none: name a convolution")
+        return self.at or (linear[-1],)
 
     def adapt(self, attack: Inversion, evidence: Evidence) -> Attack:
-        if evidence.images == 1 and attack.simulate is None and _begins_open(evidence):
+        if evidence.images == 1 and attack.simulate is None and _begins_fully_connected(evidence):
             return ClosedForm(labels="known" if attack.labels == "known" else "read")
-        if evidence.images == 1 and _readable(evidence):
+        if evidence.images == 1 and _is_readable(evidence):
             return replace(attack, draws=read_draws, weighings=(*attack.weighings, *_without_bottlenecks(evidence)))
         return replace(attack, draws="searched")
 
@@ -168,13 +165,13 @@ def _without_bottlenecks(evidence: Evidence) -> tuple[Weighing, ...]:
     return ()
 
 
-def _readable(evidence: Evidence) -> bool:
+def _is_readable(evidence: Evidence) -> bool:
     names = [f"{name}.{part}" for name in bottlenecks(evidence.model) for part in ("encoder", "decoder")]
     shared = all(f"{name}.{kind}" in evidence.gradients for name in names for kind in ("weight", "bias"))
     return bool(names) and shared and all(_input(evidence.gradients, name)[1] < TRUSTED for name in names)
 
 
-def _begins_open(evidence: Evidence) -> bool:
+def _begins_fully_connected(evidence: Evidence) -> bool:
     """Whether the network begins with a fully connected layer whose gradient is that of one image."""
     try:
         row = layer_inputs(evidence.model, evidence.gradients)[0][0]

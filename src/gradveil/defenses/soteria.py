@@ -46,16 +46,16 @@ class Soteria(Defense):
 
     def client(self, client: Client, *, seed: int) -> Client:
         if isinstance(client, PrivateGradient):
-            raise GradveilError("soteria after dp-sgd looks at the images again, which voids the proof: use one")
+            raise GradveilError("soteria after dp-sgd looks at the images again, which voids its proof: use one")
         if isinstance(client, Aggregate):
             return replace(client, client=self.client(client.client, seed=seed))
 
-        def masked(model: nn.Module, batch: Batch) -> Gradients:
+        def share_masked(model: nn.Module, batch: Batch) -> Gradients:
             masks = {f"{layer}.weight": self.mask(model, batch.images, layer) for layer in self.layers(model)}
             shared = client(model, batch)
             return {name: value * masks[name] if name in masks else value for name, value in shared.items()}
 
-        return masked
+        return share_masked
 
     def mask(self, model: nn.Module, images: Tensor, layer: str) -> Tensor:
         """0 for every input feature of `layer` that is left out, 1 for the others, (n,)."""
@@ -91,15 +91,10 @@ def effect(model: nn.Module, images: Tensor, layer: str) -> Tensor:
     lengths = []
     for rows in torch.split(torch.eye(size).to(features), max(1, AT_ONCE // count)):
         # Images do not mix, so that one backward pass has the slope of a feature for every image.
-        slopes = torch.autograd.grad(
-            features,
-            images,
-            rows[:, None].expand(-1, count, -1),
-            retain_graph=True,
-            is_grads_batched=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )[0]
+        basis = rows[:, None].expand(-1, count, -1)
+        (slopes,) = torch.autograd.grad(
+            features, images, basis, retain_graph=True, is_grads_batched=True, allow_unused=True, materialize_grads=True
+        )
         lengths.append(slopes.flatten(2).norm(dim=2))
     length = torch.cat(lengths).T
     return torch.where(length > 0, features.detach().abs() / length, 0.0)

@@ -17,9 +17,11 @@ LARGEST_RECORD = 16 * 2**20
 class Record:
     """What the attack got out of one image; PSNR in dB, pictures as base64 PNG, `distance` None when it is no number.
 
-    `unit` are the images behind the same share, `similarity` how alike the gradients were on the way (at some `iterations`, over
-    all parameters and over the `shallow` and `deep` third of them), `layers` per parameter in the end. `label_accuracy` is the
-    fraction of the unit's labels that the attacker had right.
+    - The original is the private image, the transformed one what the network saw of it.
+    - `unit` are the images of its batch, by their numbers.
+    - `label_accuracy` is the fraction of the batch's labels that the attacker had right.
+    - `similarity` is how alike the gradients were at some `iterations`, over all parameters and over the `shallow` and `deep`
+      third of them; `layers` is the same per parameter in the end.
     """
 
     scenario: ScenarioKey

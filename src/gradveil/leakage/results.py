@@ -120,15 +120,15 @@ def _similarity(trace: Trace) -> dict[str, tuple[float, ...]]:
     """How alike the gradients were, over the iterations that the trace shows."""
     shallow, deep = trace.shallow_and_deep()
     curves = {"shallow": shallow, "deep": deep, "all": trace.similarity.mean(1).tolist()}
-    rounded = {name: tuple(map(_finite, values)) for name, values in curves.items()}
+    rounded = {name: tuple(map(_finite_or_zero, values)) for name, values in curves.items()}
     return {"iterations": tuple(map(float, trace.iterations)), **rounded}
 
 
 def _layers(trace: Trace) -> dict[str, float]:
     """How alike they were in the end, parameter by parameter."""
-    return dict(zip(trace.parameters, map(_finite, trace.similarity[-1].tolist()), strict=True))
+    return dict(zip(trace.parameters, map(_finite_or_zero, trace.similarity[-1].tolist()), strict=True))
 
 
-def _finite(value: float) -> float:
+def _finite_or_zero(value: float) -> float:
     """What is no number resembles nothing."""
     return round(value, 4) if math.isfinite(value) else 0.0

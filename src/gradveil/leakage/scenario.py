@@ -1,10 +1,10 @@
 """What is attacked and how: objects inside, texts as the key of records."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Literal, get_args
 
-from gradveil.attacks import Attack, Attacker, LabelKnowledge, attack_settings, parse_attack
+from gradveil.attacks import Attack, Attacker, AttackSettings, LabelKnowledge, attack_settings, parse_attack
 from gradveil.client import Aggregate, Client, FedAvg, format_client, parse_client, share
 from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.errors import GradveilError
@@ -14,6 +14,8 @@ UNDEFENDED = "none"
 FEDSGD = "fedsgd"
 BatchNormMode = Literal["eval", "train"]
 _NO_DEFENSE = NoDefense()
+# What a scenario and its key both say in words and numbers.
+_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together")
 
 
 def defense_title(defense: str) -> str:
@@ -57,30 +59,11 @@ class ScenarioKey:
         ):
             if value not in known:
                 raise GradveilError(f"expected {name} {', '.join(str(one) for one in known if one)}, got {value!r}")
-        attack = parse_attack(
-            self.attack,
-            iterations=self.iterations,
-            restarts=self.restarts,
-            tv=self.tv,
-            start=self.start,
-            labels=self.labels,
-            compiled=self.compiled,
-        )
-        return Scenario(
-            self.dataset,
-            self.model,
-            self.stage,
-            attack,
-            parse_defense(self.defense),
-            self.attacker,
-            self.seed,
-            batch=self.batch,
-            client=parse_client(self.client),
-            users=self.users,
-            ordered=self.ordered,
-            batch_norm=self.batch_norm,
-            together=self.together,
-        )
+        settings = {field.name: getattr(self, field.name) for field in fields(AttackSettings)}
+        attack = parse_attack(self.attack, **settings)
+        defense, client = parse_defense(self.defense), parse_client(self.client)
+        same = {name: getattr(self, name) for name in _SAME}
+        return Scenario(self.dataset, self.model, self.stage, attack, defense, client=client, **same)
 
     @property
     def setting(self) -> tuple[str, str, str, str]:
@@ -152,23 +135,11 @@ class Scenario:
     def key(self) -> ScenarioKey:
         """The texts under which its records are filed."""
         name, settings = attack_settings(self.attack)
-        plain = ScenarioKey(
-            self.dataset,
-            self.model,
-            self.stage,
-            str(self.defense),
-            name,
-            None,
-            self.seed,
-            batch=self.batch,
-            client=format_client(self.client),
-            users=self.users,
-            ordered=self.ordered,
-            batch_norm=self.batch_norm,
-            attacker=self.attacker,
-            together=self.together,
+        defense, client = str(self.defense), format_client(self.client)
+        same = {name: getattr(self, name) for name in _SAME}
+        return ScenarioKey(
+            self.dataset, self.model, self.stage, defense, name, client=client, **same, **asdict(settings)
         )
-        return replace(plain, **asdict(settings))
 
     @property
     def actual_client(self) -> Client:

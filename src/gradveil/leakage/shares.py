@@ -72,7 +72,7 @@ class Share:
 def evidence_of(
     scenario: Scenario, network: nn.Module, shared: Gradients, originals: ImageSet, public: ImageSet | None
 ) -> Evidence:
-    """What the attacker of a scenario has in hand when `shared` is what `originals` gave."""
+    """What the attacker of a scenario has when the images `originals` led to the gradient `shared`."""
     labels = None
     if scenario.attack.labels == "known":
         labels = originals.labels if scenario.order_known else originals.labels.sort().values

@@ -26,10 +26,10 @@ class Store:
     images: ImageSet
     public: ImageSet | None = None
 
-    def get(self, scenario: ScenarioKey, unit: tuple[int, ...], index: int) -> Record | None:
+    def get(self, scenario: ScenarioKey, batch: tuple[int, ...], index: int) -> Record | None:
         """The record, or None if it was never made or its file is damaged."""
         try:
-            return read_record(self._path(scenario, unit, index))
+            return read_record(self._path(scenario, batch, index))
         except GradveilError:
             return None
 
@@ -41,14 +41,15 @@ class Store:
                 temporary.write_bytes(animation)
         write_text(path, record.to_json())
 
-    def _path(self, scenario: ScenarioKey, unit: tuple[int, ...], index: int) -> Path:
-        digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), unit, index], sort_keys=True).encode())
-        digest.update(self._known)
-        digest.update(content_hash([self.images.images[list(unit)], self.images.labels[list(unit)]]))
+    def _path(self, scenario: ScenarioKey, batch: tuple[int, ...], index: int) -> Path:
+        digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), batch, index], sort_keys=True).encode())
+        digest.update(self._content_hash)
+        private = self.images.take(batch)
+        digest.update(content_hash([private.images, private.labels]))
         return self.folder / "records" / f"{digest.hexdigest()[:32]}.json"
 
     @cached_property
-    def _known(self) -> bytes:
+    def _content_hash(self) -> bytes:
         public = [] if self.public is None else [self.public.images, self.public.labels]
         return content_hash([*self.network.state_dict().values(), *public])
 

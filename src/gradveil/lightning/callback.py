@@ -134,7 +134,7 @@ class DefenseCallback(L.Callback):
         if not needs_poisson(self.defense):
             return
         if (batches := trainer.accumulate_grad_batches) != 1:
-            raise GradveilError(f"expected accumulate_grad_batches=1, got {batches} (dp-sgd): use a larger batch_size")
+            raise GradveilError(f"accumulate_grad_batches={batches}: expected 1 for dp-sgd, use a larger batch_size")
         if trainer.overfit_batches:  # type: ignore[attr-defined]
             raise GradveilError("dp-sgd draws new batches in every epoch, which overfit_batches forbids")
         if trainer.scaler is not None:
@@ -177,12 +177,12 @@ class DefenseCallback(L.Callback):
                 output: Output = theirs(*args, **kwargs)
             if not costs:
                 raise GradveilError(f"training_step must call its module's children: {self.defense} was never run")
-            return _plus(output, sum(costs[1:], costs[0]))
+            return _add_cost(output, sum(costs[1:], costs[0]))
 
         module.training_step = training_step  # type: ignore[method-assign]
 
 
-def _plus(output: Output, cost: Tensor) -> Output:
+def _add_cost(output: Output, cost: Tensor) -> Output:
     if output is None:
         return None
     if isinstance(output, Tensor):

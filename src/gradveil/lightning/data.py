@@ -75,7 +75,7 @@ class _Guard(L.Callback):
         self.epoch = 0
 
     def reset(self, trainer: L.Trainer | None) -> None:
-        """Loaders are about to be made; without a trainer somebody only looks at them."""
+        """Before loaders are made; without a trainer they are not for training."""
         self.datasets = []
         if trainer is None:
             return
@@ -122,8 +122,8 @@ class _Guard(L.Callback):
         shuffled = type(loader.sampler) is RandomSampler and not loader.sampler.replacement
         plain = type(loader.sampler) is SequentialSampler or shuffled
         if loader.batch_size is None or not plain:
-            odd = loader.batch_sampler if loader.batch_size is None else loader.sampler
-            raise GradveilError(f"dp-sgd: expected a loader with a batch_size, got one with {type(odd).__name__}")
+            sampler = loader.batch_sampler if loader.batch_size is None else loader.sampler
+            raise GradveilError(f"dp-sgd: expected a loader with a batch_size, got one with {type(sampler).__name__}")
         count = len(loader.dataset)  # type: ignore[arg-type]
         self.data.batches = PoissonBatches(count, loader.batch_size, self.seed)
         self.data.batches.set_epoch(self.epoch)

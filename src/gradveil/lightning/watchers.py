@@ -1,4 +1,4 @@
-"""Defenses that compute the gradient themselves, around somebody's own training step."""
+"""Defenses that compute the gradient themselves, around your own training step."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ class DpSgdWatcher(StepWatcher):
     def __init__(self, defense: DpSgd, module: L.LightningModule, batches: PoissonBatches) -> None:
         own = [name for name, one in module.named_parameters(recurse=False) if one.requires_grad]
         if own:
-            raise GradveilError(f"dp-sgd looks at layers: put the module's own parameter {own[0]!r} into a child")
+            raise GradveilError(f"dp-sgd looks at layers, {own[0]!r} is the module's own: put it into a child")
         self.defense, self.module, self.batches = defense.with_expected_batch(batches.batch_size), module, batches
         self._watching = ExitStack()
         self._watching.enter_context(recording_per_image(module))
@@ -57,7 +57,7 @@ class DpSgdWatcher(StepWatcher):
             if one is None and name in found:
                 raise GradveilError(f"dp-sgd saw no image's own gradient of {name}: its layer must be called itself")
             if one is not None and len(one) != max(1, images):
-                raise GradveilError(f"dp-sgd: expected gradients of {name} for {images} images, got {len(one)}")
+                raise GradveilError(f"dp-sgd: expected one gradient of {name} per image, got {len(one)} for {images}")
         # Instead of no image the step was given one, which does not count.
         sums = clip_and_sum(fill_zeros(each, parameters, images), self.defense.norm)
         return PrivateGradient(self.defense, seed).release(dict(zip(names, sums, strict=True)), images)
@@ -100,7 +100,7 @@ class SoteriaWatcher(StepWatcher):
             if name in self._given:
                 inside = layer[len(name) + 1 :] if name else layer
                 return self.defense.mask(self.module.get_submodule(name), torch.cat(self._given[name]), inside)
-        raise GradveilError(f"soteria needs training_step to call the module or a child that holds {layer!r}")
+        raise GradveilError(f"soteria: training_step must call the module or a child that holds {layer!r}")
 
     def _input_hook(self, name: str) -> Callable[[nn.Module, tuple[object, ...]], None]:
         def keep(module: nn.Module, inputs: tuple[object, ...]) -> None:

@@ -59,11 +59,11 @@ class NetworkSource:
         if stage.unit == "weights":
             if self.weights is not None:
                 return self._from_weights(self.weights, defense)
-            return Network(self._fresh(defense), name, stage)
+            return Network(self._fresh_network(defense), name, stage)
         if stage.unit == "epochs":
             trained = self.train(defense, Recipe(epochs=int(stage.count)), self.seed, progress=progress)
             return Network(load_model(trained.weights, model=self.model)[0], name, stage)
-        network = self._fresh(defense)
+        network = self._fresh_network(defense)
         if stage.count:
             self._take_steps(network, int(stage.count), defense)
         return Network(network, name, stage)
@@ -79,7 +79,7 @@ class NetworkSource:
         with using_one_thread():
             return train(self.dataset, self.model, folder, recipe=recipe, defense=defense, seed=seed, progress=progress)
 
-    def _fresh(self, defense: Defense) -> nn.Module:
+    def _fresh_network(self, defense: Defense) -> nn.Module:
         return defense.network(untrained_model(self.model, self.dataset, seed=self.seed), seed=self.seed)
 
     def _take_steps(self, network: nn.Module, steps: int, defense: Defense) -> None:
@@ -115,7 +115,7 @@ class NetworkSource:
         if got != expected:
             raise GradveilError(f"{weights}: expected a model for images {expected} ({self.dataset.name}), got {got}")
         stage = Stage("epochs", card.epochs, "" if card.defense == str(_NO_DEFENSE) else card.defense)
-        bare = _bare(self.model, card)
+        bare = _bare_model(self.model, card)
         if fits(module, bare):
             defended = defense.network(module, seed=self.seed)
             return Network(defended, card.model, replace(stage, defense_untrained=defended is not module))
@@ -132,18 +132,18 @@ class NetworkSource:
 def load_model(path: Path, *, model: Model | None = None) -> tuple[nn.Module, ModelCard]:
     """Build the model a weights file describes, with what its defense adds to it, and fill in its weights.
 
-    A card that names a function of somebody's own code is never followed: pass that name, or a module, as `model` to say you
-    trust it.
+    A card may name a function of another person's code, which is not run: pass that name, or a module, as `model` to say that
+    you trust it.
     """
     card = read_card(path)
     if ":" in card.model and (model is None or isinstance(model, str)) and model != card.model:
         raise GradveilError(f"{path}: made with the model {card.model!r}; pass --model {card.model} to run that code")
-    network = _defense_of(path, card).network(_bare(model, card), seed=card.seed)
+    network = _defense_of(path, card).network(_bare_model(model, card), seed=card.seed)
     load_state(network, path)
     return network, card
 
 
-def _bare(model: Model | None, card: ModelCard) -> nn.Module:
+def _bare_model(model: Model | None, card: ModelCard) -> nn.Module:
     return build(card.model if model is None else model, card.image_shape, len(card.classes))
 
 
