@@ -1,9 +1,5 @@
 import csv
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
+from typer.testing import CliRunner
 
+from commands import start_command
+from gradveil.cli import app
 from gradveil.cli.options import NetworkOptions
 from gradveil.client import Client, gradient
 from gradveil.datasets import load
@@ -337,27 +336,28 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path: Path) 
             "--dataset",
             "fashion-mnist-tenth[:10%]",
             "--model",
-            "convnet-4",
+            "convnet-2",
             "--defense",
             "3-1-7 | precode:k=16 | prune:0.9",
         ]
-        length = ["--epochs", "6", "--batch-size", "20"]
-        return [sys.executable, "-m", "gradveil", "train", *options, *length, "--out", str(tmp_path / folder)]
+        return ["train", *options, "--epochs", "6", "--batch-size", "20", "--out", str(tmp_path / folder)]
 
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(command("whole"), check=True, env=environment, capture_output=True)
-    kills = 0
-    for seconds in (0.5, 1.2, 2.5):
-        process = subprocess.Popen(command("killed"), env=environment, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "killed" / "settings.json").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+    kills, checkpoint = 0, tmp_path / "killed" / "last.ckpt"
+    for seconds in (0.0, 0.1, 0.3):
+        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+        process = start_command(*command("killed"))
+        deadline = time.monotonic() + 120
+        while not checkpoint.exists() or checkpoint.stat().st_mtime_ns == before:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
         time.sleep(seconds)
-        kills += process.poll() is None
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        kills += process.is_alive()
+        process.kill()
+        process.join()
     assert kills, "the runs ended before they could be killed"
-    subprocess.run(command("killed"), check=True, env=environment, capture_output=True)
+    for folder in ("whole", "killed"):
+        ended = CliRunner().invoke(app, command(folder))
+        assert ended.exit_code == 0, ended.output
     for name in ("last.safetensors", "best.safetensors", "history.csv"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes()
 
