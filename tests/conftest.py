@@ -1,6 +1,9 @@
 import os
 from pathlib import Path
 
+# Before torch is imported, and for every process that a test starts.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 import torch
 
