@@ -24,7 +24,7 @@ RESULT = Path("runs/bench.json")
 
 chosen = sys.argv[1:] or list(PARTS)
 if unknown := [name for name in chosen if name not in PARTS]:
-    sys.exit(f"bench: unknown part {unknown[0]!r}; {', '.join(PARTS)} would do")
+    sys.exit(f"bench: expected {', '.join(PARTS)}, got {unknown[0]!r}")
 versions = {"gradveil": __version__, "torch": torch.__version__, "python": platform.python_version()}
 # What is not measured now stays as it was.
 rows: list[dict[str, Any]] = json.loads(RESULT.read_text()) if sys.argv[1:] and RESULT.exists() else []

@@ -74,7 +74,7 @@ def run(defenses: Sequence[str] = ALL, *, workers: int = 1) -> dict[str, object]
 if __name__ == "__main__":
     chosen = tuple(sys.argv[1:]) or ALL
     if unknown := [defense for defense in chosen if defense not in ALL]:
-        sys.exit(f"bench.defenses: unknown setting {unknown[0]!r}; something like {ALL[1]} would do")
+        sys.exit(f"bench.defenses: expected a setting such as {ALL[1]}, got {unknown[0]!r}")
     for found in run(chosen, workers=int(os.environ.get("WORKERS", "1")))["rows"]:  # type: ignore[attr-defined]
         print(found)
     if chosen == ALL:

@@ -83,7 +83,7 @@ def run(settings: Sequence[Setting] = ALL, *, workers: int = 1) -> dict[str, obj
 def _chosen(words: Sequence[str]) -> tuple[Setting, ...]:
     settings = tuple((model, defense) for model, _, defense in (word.partition(":") for word in words))
     if unknown := [setting for setting in settings if setting not in ALL]:
-        sys.exit(f"bench.precode: unknown setting {':'.join(unknown[0])!r}; something like {':'.join(ALL[1])} would do")
+        sys.exit(f"bench.precode: expected a setting such as {':'.join(ALL[1])}, got {':'.join(unknown[0])!r}")
     return settings or ALL
 
 

@@ -26,7 +26,7 @@ from gradveil.auditing.plan import split_defenses
 from gradveil.auditing.tables import PERCEPTION
 from gradveil.cli import app
 from gradveil.cli.audit import command_of
-from gradveil.defenses import Defense, NoDefense, Prune
+from gradveil.defenses import Defense, NoDefense, Precode, Prune
 from gradveil.errors import GradveilError
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.training import networks
@@ -312,3 +312,15 @@ def test_lpips_says_what_is_missing() -> None:
             lpips_metric()
     else:
         pytest.skip("torchvision is installed here, so nothing is missing")
+
+
+def test_weights_that_were_trained_with_a_bottleneck_are_audited(small: Dataset, tmp_path: Path) -> None:
+    defense = Precode(k=4)
+    module = NetworkSource(small, "mlp-16").at(Stage(), defense).module
+    save_weights(tmp_path / "w.safetensors", module, ModelCard.of("mlp-16", small, defense=str(defense), seed=0))
+    plan = replace(PLAN, defenses=(defense,), stages=(Stage("weights"),), weights=tmp_path / "w.safetensors", images=1)
+    study = run_audit(plan, small, tmp_path / "audit")
+    # What the weights were trained with stays, whatever is tried on top of it.
+    assert {verdict.defense for verdict in study.verdicts} == {"none", "random", "precode:k=4"}
+    assert {verdict.stage for verdict in study.verdicts} == {"trained, weights as given"}
+    assert not study.run.problems

@@ -315,7 +315,7 @@ def test_the_command_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
         return str(result.exception)
 
     assert "did you mean 'flower'?" in told("--engine", "flowr")
-    assert "--engine flower would do" in told("--superlink", "127.0.0.1:1")
+    assert "use --engine flower" in told("--superlink", "127.0.0.1:1")
     assert "--superlink HOST:PORT is missing" in told("--engine", "flower", "--insecure")
     assert "expected above 0 and up to 86400 seconds" in told("--engine", "flower", "--timeout", "0")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "ray" else object())

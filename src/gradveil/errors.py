@@ -4,5 +4,5 @@
 class GradveilError(Exception):
     """A problem the user can mend.
 
-    The message is one line that says what was got and what would do; the command line prints it and exits with code 2.
+    The message is one line: what was expected, what was got, what to do. The command line prints it and exits with code 2.
     """
