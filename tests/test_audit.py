@@ -22,7 +22,7 @@ from gradveil.auditing import matrix as matrix_module
 from gradveil.auditing.claim import Claim, claim, read_claim
 from gradveil.auditing.matrix import run_audit, spread_indices
 from gradveil.auditing.perception import lpips_metric, perceptual_distances
-from gradveil.auditing.plan import split_defenses
+from gradveil.auditing.plan import split_names
 from gradveil.auditing.tables import PERCEPTION
 from gradveil.cli import app
 from gradveil.cli.audit import command_of
@@ -48,14 +48,14 @@ def small(fashion: Dataset) -> Dataset:
 
 
 def test_defenses_are_told_from_their_settings() -> None:
-    assert split_defenses("none,precode:k=64,beta=1e-3,3-1-7 | prune:0.7,dp-sgd:noise=1, norm=2") == (
+    assert split_names("none,precode:k=64,beta=1e-3,3-1-7 | prune:0.7,dp-sgd:noise=1, norm=2") == (
         "none",
         "precode:k=64,beta=1e-3",
         "3-1-7 | prune:0.7",
         "dp-sgd:noise=1,norm=2",
     )
-    with pytest.raises(GradveilError, match="expected defenses"):
-        split_defenses("none,,3-1-7")
+    with pytest.raises(GradveilError, match="expected names"):
+        split_names("none,,3-1-7")
 
 
 def test_controls_and_knowing_attackers_are_always_there() -> None:

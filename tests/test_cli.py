@@ -180,7 +180,7 @@ BAD_INPUT = [
     (["federate", "--participants", "2", "--rounds", "1", "--batch", "2", "--defense", "dp-sgd"], "batch_norm=group"),
     (["curious", "nowhere"], "use --attack NAME"),
     (["curious", "nowhere", "--attack", "fast"], "no recordings"),
-    (["audit", "--defenses", "none,,3-1-7"], "expected defenses such as none,3-1-7,prune:0.9, got 'none,,3-1-7'"),
+    (["audit", "--defenses", "none,,3-1-7"], "expected names"),
     (["audit", "--stages", "soon"], "or trained, got 'soon'"),
     (["audit", "--eps", "high"], "20,25"),
     (["audit", "--format", "pdf"], "unknown format"),

@@ -161,8 +161,8 @@ def attackers_of(defense: str) -> tuple[Attacker, ...]:
     return ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
 
 
-def split_defenses(text: str) -> tuple[str, ...]:
-    """`none,precode:k=64,beta=1e-3,3-1-7` to texts: what looks like a setting belongs to the defense before it."""
+def split_names(text: str) -> tuple[str, ...]:
+    """`none,precode:k=64,beta=1e-3,3-1-7` to names of defenses or attacks: a setting belongs to the name before it."""
     parts: list[str] = []
     for part in text.split(","):
         if parts and re.match(r"\s*[a-z_]+\s*=", part):
@@ -170,7 +170,7 @@ def split_defenses(text: str) -> tuple[str, ...]:
         else:
             parts.append(part.strip())
     if not all(parts):
-        raise GradveilError(f"expected defenses such as none,3-1-7,prune:0.9, got {text!r}")
+        raise GradveilError(f"expected names with commas, such as none,3-1-7,prune:0.9, got {text!r}")
     return tuple(parts)
 
 

@@ -49,7 +49,7 @@ def audit(
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
-    from gradveil.auditing.plan import TRAINED, AuditSettings, split_defenses
+    from gradveil.auditing.plan import TRAINED, AuditSettings, split_names
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug
 
@@ -57,8 +57,8 @@ def audit(
         dataset=network.dataset,
         model="",
         # Policy files are read once: afterwards the policy itself is the text.
-        defenses=tuple(str(parse_defense(one)) for one in split_defenses(defenses)),
-        attacks=parse_words(attacks),
+        defenses=tuple(str(parse_defense(one)) for one in split_names(defenses)),
+        attacks=split_names(attacks),
         stages=parse_words(stages or ("0,5,20" if network.weights is None else TRAINED)),
         images=images,
         eps=parse_decibels(eps),
