@@ -93,9 +93,8 @@ def check_own(data: Dataset, folder: Path, backend: str) -> None:
     """Attack, defense, operation and network of one's own, measured and audited with two workers as with one."""
     images = replace(data, train=data.train.take(range(40)), test=data.test.take(range(40)))
     with registering_dim() as policy:
-        for number, (attack, defense) in enumerate(((fast(iterations=2), Signs(0.1)), (Grey(), policy))):
-            one = measure_own(attack, defense, images, folder / f"one{number}", workers=1)
-            assert measure_own(attack, defense, images, folder / f"two{number}", workers=2, backend=backend) == one
+        one = measure_own(fast(iterations=2), policy, images, folder / "one", workers=1)
+        assert measure_own(fast(iterations=2), policy, images, folder / "two", workers=2, backend=backend) == one
         plan = AuditPlan(flat(), (Signs(0.1), policy), (Grey(), fast(iterations=2)), images=2)
         alone = run_audit(plan, images, folder / "alone")
         assert run_audit(plan, images, folder / "together", workers=2, backend=backend) == alone

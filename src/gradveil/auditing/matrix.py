@@ -1,6 +1,7 @@
 """Run an audit: every cell of its matrix, and the trainings that accuracy needs; what was done before is not done again."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
-from gradveil.parallel import LOCAL
+from gradveil.parallel import LOCAL, starting_workers
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
 from gradveil.training import Recipe
@@ -55,8 +56,8 @@ def run_audit(
             accuracies.append(Accuracy(str(defense), seed, trained.accuracy, trained.test_images))
     records: list[Record] = []
     properties: list[StageProperties] = []
-    for stage in plan.stages:
-        for defense in plan.defenses:
+    with starting_workers(workers, backend) as jobs:
+        for stage, defense in product(plan.stages, plan.defenses):
             network = source.at(stage, defense, progress=progress).module
             if defense == NoDefense():
                 properties += stage_properties(network, str(stage), dataset.train, indices)
@@ -69,7 +70,7 @@ def run_audit(
                     folder,
                     public=dataset.test,
                     workers=workers,
-                    backend=backend,
+                    jobs=jobs,
                     progress=progress,
                 )
     ACCURACIES.add(folder, accuracies)

@@ -13,7 +13,7 @@ from gradveil.leakage.results import Result, results_of
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import BatchIndices, Share, split
 from gradveil.leakage.store import Store
-from gradveil.parallel import LOCAL, listening_to_workers, run_jobs
+from gradveil.parallel import LOCAL, RunJobs, listening_to_workers, run_jobs
 from gradveil.progress import Advance, Progress, Steps, ignore, silent
 from gradveil.types import ImageSet
 
@@ -31,6 +31,7 @@ def measure(
     public: ImageSet | None = None,
     workers: int = 1,
     backend: str = LOCAL,
+    jobs: RunJobs | None = None,
     progress: Progress = silent,
 ) -> list[Record]:
     """Attack the images at `indices`, `scenario.batch` at a time.
@@ -39,6 +40,7 @@ def measure(
     - `public` are images that an attacker may look at, not private ones.
     - Records appear in `folder` one by one. What is there already is not attacked again.
     - `workers` processes share the work, here or on any joblib `backend`, such as ray; results do not depend on it.
+      `jobs` are such workers that were started before (`starting_workers`).
 
         scenario = Scenario(data.name, "convnet-16", Stage(), attacks.fast(iterations=200), defenses.Prune(0.9))
         records = measure(scenario, network, data.test, [0, 1, 2], Path("runs/mine"), workers=2)
@@ -55,7 +57,7 @@ def measure(
     missing = [batch for batch in dict.fromkeys(batches) if any((batch, index) not in found for index in batch)]
     size = LOT if scenario.together else 1
     lots = [missing[at : at + size] for at in range(0, len(missing), size)]
-    workers = min(workers, len(lots)) or 1
+    jobs = jobs or partial(run_jobs, workers=min(workers, len(lots)) or 1, backend=backend)
     title = f"{scenario.key.attack} on {scenario.model}, defense {scenario.key.column}"
     with (
         progress(title, steps * len(batches), "steps") as advance,
@@ -63,7 +65,7 @@ def measure(
     ):
         advance(steps * (len(batches) - len(missing)))
         attack = partial(attack_batches, scenario, network, images, public=public, advance=report)
-        for results in run_jobs(attack, lots, workers=workers, backend=backend):
+        for results in jobs(attack, lots):
             for result in results:
                 store.put(result.record, result.animation)
                 found[result.record.unit, result.record.index] = result.record
