@@ -1,8 +1,8 @@
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from gradveil.cli import demo
 from gradveil.cli.demo import Size, run_demo
 from gradveil.leakage.scenario import UNDEFENDED
 
@@ -11,7 +11,7 @@ TINY = Size(epochs=1, policies=5, score_images=1, images=2, iterations=3, stages
 
 @pytest.mark.slow
 def test_the_demo_at_tiny_size_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "SEARCHED_MODEL", "convnet-4")
+    monkeypatch.setattr(import_module("gradveil.cli.demo"), "SEARCHED_MODEL", "convnet-4")
     said: list[str] = []
     result = run_demo(tmp_path, size=TINY, say=said.append)
     assert [line[:3] for line in said] == ["1/3", "2/3", "3/3"]
