@@ -524,7 +524,7 @@ def test_a_mod_works_in_a_simulation() -> None:
             time.sleep(0.1)
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})})
         messages = [Message(content, node, "train") for node in grid.get_node_ids()]
-        replies.extend(grid.send_and_receive(messages, timeout=60))
+        replies.extend(grid.send_and_receive(messages, timeout=240))
 
     config = {"init_args": {"num_cpus": 1, "logging_level": logging.CRITICAL, "log_to_driver": False}}
     environment = dict(os.environ)
@@ -569,7 +569,7 @@ class Deployment:
         for number, port in enumerate(self.ports[1:]):
             settings = ["--superlink", self.address, "--root-certificates", "ca.pem"]
             self._run("flower-supernode", *settings, "--node-config", f"partition-id={number}", port=port)
-        end = time.monotonic() + 40
+        end = time.monotonic() + 240
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.ports[0]), 1).close()

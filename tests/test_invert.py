@@ -59,7 +59,7 @@ def test_a_saved_update_of_several_images(fashion: Dataset) -> None:
         model,
         client(model, batch),
         batch.labels.tolist(),
-        attack=gradveil.parse_attack("fast", iterations=3),
+        attack=gradveil.attacks.parse_attack("fast", iterations=3),
         image_shape=SHAPE,
         client=client,
     )
