@@ -383,7 +383,7 @@ def test_a_gradient_from_somewhere_else(gradveil: Command, tmp_path: Path, fashi
         assert bytes(picture.tobytes()) == bytes(fashion.test.images[0].flatten().tolist())
     wrong = gradveil("invert", "g.safetensors", "--model", "mlp-64", "--attack", "analytic")
     assert wrong.returncode == 2
-    assert "gradient 'net.layers.1.weight' is (32, 784)" in wrong.stderr
+    assert "gradient 'net.layers.1.weight': expected (64, 784), got (32, 784)" in wrong.stderr
 
 
 def test_defenses_are_listed_accounted_for_and_timed(gradveil: Command) -> None:
