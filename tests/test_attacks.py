@@ -484,7 +484,7 @@ def break_gradient(gradients: Gradients, how: str) -> Gradients:
 
 
 @pytest.mark.parametrize(
-    ("how", "hint"), [("missing", "missing"), ("unknown", "unknown"), ("shape", "expected"), ("nan", "NaN")]
+    ("how", "hint"), [("missing", "missing"), ("unknown", "unknown"), ("shape", "got"), ("nan", "NaN")]
 )
 def test_gradients_of_another_model_are_refused(fashion: Dataset, lenet: nn.Module, how: str, hint: str) -> None:
     batch = batch_of(fashion, 0)
