@@ -561,7 +561,7 @@ def test_a_single_image_is_rebuilt_in_the_middle_of_training(fashion: Dataset, t
     records = attack_recording(recording, how.parse(), fashion, tmp_path)
     work = participants_of(plan, fashion.train)[0].work(3)
     assert [record.index for record in records] == work.indices.tolist()
-    assert records[0].scenario.stage == "after 3 rounds"
+    assert str(records[0].scenario.stage) == "after 3 rounds"
     assert records[0].label_accuracy == 1
     if defense == "none":
         assert records[0].gain > 15
