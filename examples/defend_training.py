@@ -6,5 +6,6 @@ import gradveil as gv
 
 data = gv.load("fashion-mnist-tenth[:10%]")
 defense = gv.defenses.Chain((gv.defenses.Augment(gv.Policy.parse("3-1-7")), gv.defenses.Prune(0.7)))
-trained = gv.train(data, "lenet", Path("runs/defended"), recipe=gv.Recipe(epochs=1, lr=0.01), defense=defense)
+recipe = gv.Recipe(epochs=3, batch_size=16, lr=0.02)
+trained = gv.train(data, "convnet-4", Path("runs/defended"), recipe=recipe, defense=defense)
 print(f"{defense}: {trained.accuracy:.1%} of {trained.test_images} test images right, weights in {trained.weights}")

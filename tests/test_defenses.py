@@ -37,6 +37,7 @@ from gradveil.defenses import (
     TrainOnly,
     parse_defense,
 )
+from gradveil.defenses import EXAMPLES as NAMED
 from gradveil.defenses.precode import VariationalBottleneck, bottlenecks, read_draws
 from gradveil.defenses.pruning import ShortenedObjective
 from gradveil.errors import GradveilError
@@ -48,22 +49,17 @@ from gradveil.transforms import Policy, PolicyFile, save_policy
 from gradveil.types import Batch, Dataset, Gradients, to_unit
 
 SHAPE = (1, 28, 28)
+# One of every named defense, and some with other settings; batch norm asks for a setting of dp-sgd's.
 EXAMPLES = [
-    "none",
-    "gaussian:0.001",
+    *(str(parse_defense(NAMED.get(name, name))) for name in DEFENSES if name not in ("dp-sgd", "clip")),
     "laplacian:0.01",
-    "prune:0.7",
     "clip:1",
-    "precode",
     "precode:k=64,beta=0.01",
     "precode:k=8,at=net.features.0+net.classify",
-    "soteria",
     "soteria:ratio=0.25,at=net.classify",
     "dp-sgd:batch_norm=group",
     "dp-sgd:noise=0.5,norm=2,delta=1e-06,expected=13,batch_norm=group",
-    "random",
     "random:k=3,draw=7",
-    "train-only:prune:0.7",
     "3-1-7",
     "3-1-7+43-18-18 | prune:0.7",
     "3-1-7 | train-only:gaussian:0.01",

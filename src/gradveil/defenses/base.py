@@ -27,8 +27,8 @@ class Defense:
     - `adapt`: the search for images, changed;
     - `undo`: from rebuilt images to the private ones.
 
-    A defense without either is not tested. In words: `knowledge` is what that attacker knows and does, `guarantee` what is
-    proven. Use a frozen dataclass: its fields are the settings in its text (`prune:0.7`).
+    A defense with neither has only been shown against attackers who ignore it. In words: `knowledge` is what that attacker
+    knows and does, `guarantee` what is proven. Use a frozen dataclass: its fields are the settings in its text (`prune:0.7`).
 
         @dataclass(frozen=True)
         class Round(Defense):
