@@ -26,13 +26,13 @@ EMBEDDED_TEST = ("test.bin.xz",)
 def read_embedded(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
     """The images inside the package: records of one label byte and 28x28 pixels, compressed with xz."""
 
-    def unpacked(name: str) -> tuple[bytes, str]:
+    def unpack(name: str) -> tuple[bytes, str]:
         with lzma.open(io.BytesIO(source.read(name))) as stream:
             return bytes(read_bounded(stream, source.where(name), entry.train * 785)), source.where(name)
 
     return Parts(
-        _records(entry, [unpacked(name) for name in EMBEDDED_TRAIN], entry.train, classes=FASHION_CLASSES),
-        _records(entry, [unpacked(name) for name in EMBEDDED_TEST], entry.test, classes=FASHION_CLASSES),
+        _records(entry, [unpack(name) for name in EMBEDDED_TRAIN], entry.train, classes=FASHION_CLASSES),
+        _records(entry, [unpack(name) for name in EMBEDDED_TEST], entry.test, classes=FASHION_CLASSES),
     )
 
 

@@ -108,14 +108,14 @@ class Scorer:
         return Estimate(tuple(values), evaluations=len(values) * score.evaluations)
 
     def _values(self, score: PrivacyScore, policy: Policy, indices: Tensor) -> list[float]:
-        images, labels = self._transformed(policy, indices)
+        images, labels = self._transform(policy, indices)
         found = score(self.network, images, labels, noise(self.seed, indices.tolist(), images))
         if not bool(found.isfinite().all()):
             worst = int(indices[~found.isfinite()][0])
             raise NotFinite(f"the gradient for test image {worst} under {policy} is not finite: S_pri is undefined")
         return [float(value) for value in found]
 
-    def _transformed(self, policy: Policy, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def _transform(self, policy: Policy, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Images (N, C, H, W) in [0, 1] under the policy, and their labels."""
         chosen = self.held_out.take(indices)
         return to_unit(policy(chosen.images, seed=self.seed, indices=indices)), chosen.labels
@@ -133,14 +133,14 @@ class Scorer:
     def curves(self, policy: Policy, definition: Definition, *, most: int) -> Tensor:
         """(N, P): GradSim at the points of `definition` for at most so many images."""
         indices = self.order[:most]
-        images, labels = self._transformed(policy, indices)
+        images, labels = self._transform(policy, indices)
         return curves(self.network, images, labels, noise(self.seed, indices.tolist(), images), definition)
 
     def accuracy(self, policy: Policy, batches: range | None = None) -> Estimate:
         """S_acc of `policy`, one value per batch: of all batches, or of those numbered `batches`."""
         size = min(self.batch_size, self.available)
         numbers = batches if batches is not None else range(self.distinct_batches)
-        parts = [self._transformed(policy, KEPT_FOR_ATTACKS + number * size + torch.arange(size)) for number in numbers]
+        parts = [self._transform(policy, KEPT_FOR_ATTACKS + number * size + torch.arange(size)) for number in numbers]
         found = reference.accuracy(
             self.untrained.eval(), parts, variant="code" if self.definition == "code" else "mean"
         )

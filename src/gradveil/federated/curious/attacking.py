@@ -66,7 +66,7 @@ def attack_recording(
         labels=torch.cat([work.private.labels for work in works]),
     )
     with batch_norm_mode(network, training=scenario.batch_norm == "train"):
-        shared = _seen(recording, [everybody[one] for one in recording.participants], network)
+        shared = _attacked_gradient(recording, [everybody[one] for one in recording.participants], network)
         evidence = evidence_of(scenario, network, shared, originals, dataset.test)
         share = Share(
             indices=unit,
@@ -105,7 +105,7 @@ def _check_knowledge(how: Scenario, participants: int) -> None:
         )
 
 
-def _seen(recording: Recording, behind: Sequence[Participant], network: nn.Module) -> Gradients:
+def _attacked_gradient(recording: Recording, behind: Sequence[Participant], network: nn.Module) -> Gradients:
     """What was recorded, or what the public code of the papers attacks where a defense acts in training only."""
     defense = recording.plan.make_defense()
     if as_attacked(defense) == defense:
