@@ -89,6 +89,13 @@ def measure_own(
     return measure(scenario, flat(), data.test, [0, 1], folder, public=data.train, workers=workers, backend=backend)
 
 
+class Halved(Defense):
+    """A defense without a name."""
+
+    def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
+        return {name: tensor / 2 for name, tensor in gradients.items()}
+
+
 def check_own(data: Dataset, folder: Path, backend: str) -> None:
     """Attack, defense, operation and network of one's own, measured and audited with two workers as with one."""
     images = replace(data, train=data.train.take(range(40)), test=data.test.take(range(40)))

@@ -7,10 +7,14 @@ import pytest
 
 from gradveil.attacks import Attack, AttackSettings, attack_settings, fast, parse_attack
 from gradveil.attacks.objectives import l2_distance
+from gradveil.auditing import AuditPlan
+from gradveil.auditing.matrix import run_audit
 from gradveil.defenses import Defense, Prune
+from gradveil.errors import GradveilError
 from gradveil.naming import format_settings
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset
-from own_objects import Grey, Signs, check_own, measure_own, registering_dim
+from own_objects import Grey, Halved, Signs, check_own, flat, measure_own, registering_dim
 
 ATTACK = fast(iterations=3)
 
@@ -36,6 +40,19 @@ def test_own_attacks_defenses_and_networks(attack: Attack, defense: Defense, fas
 
 def test_own_objects_are_measured_and_audited_by_workers(fashion: Dataset, tmp_path: Path) -> None:
     check_own(fashion, tmp_path, "loky")
+
+
+def test_own_objects_are_audited_as_given_and_trained(fashion: Dataset, tmp_path: Path) -> None:
+    few = replace(fashion, train=fashion.train.take(range(40)), test=fashion.test.take(range(40)))
+    stages = (Stage("weights"), Stage("epochs", 1))
+    study = run_audit(AuditPlan(flat(), (Halved(), Signs(0.1)), (Grey(),), stages, images=1, epochs=1), few, tmp_path)
+    assert not study.missing[:-1]
+    found = {(verdict.stage, verdict.defense) for verdict in study.verdicts}
+    assert found == {(str(s), d) for s in stages for d in ("none", "random", "halved", "signs:0.1")}
+    with pytest.raises(
+        GradveilError, match="expected stages of training steps, 12 epochs or weights, got after 3 rounds"
+    ):
+        AuditPlan(flat(), stages=(Stage("rounds", 3),))
 
 
 def test_a_policy_with_an_operation_of_ones_own(fashion: Dataset, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from gradveil.naming import format_settings
 from gradveil.training.early import MOST_STEPS
 from gradveil.training.stage import Stage
 
-TRAINED = "trained"
+TRAINED, GIVEN = "trained", "given"
 # What every audit compares with.
 CONTROLS = (NoDefense(), Random())
 
@@ -25,7 +25,7 @@ class AuditPlan:
     - `model` is a name or a module of your own; `weights` a safetensors file for it.
     - `defenses`, `attacks` are objects. Undefended gradients and random policies are always there, to compare with, and every
       defense meets an attacker who knows it.
-    - `stages` at which the network is attacked.
+    - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
 
@@ -34,7 +34,7 @@ class AuditPlan:
 
     model: Model
     defenses: tuple[Defense, ...] = ()
-    attacks: tuple[Attack, ...] = (fast(),)  # frozen
+    attacks: tuple[Attack, ...] = (fast(),)
     stages: tuple[Stage, ...] = (Stage(),)
     images: int = 32
     eps: tuple[float, ...] = (20.0,)
@@ -45,7 +45,10 @@ class AuditPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *self.defenses)}.values()))
-        self.settings("")  # bad numbers are refused there
+        settings = self.settings("")  # bad numbers are refused there
+        if settings.parse_stages() != self.stages:
+            stages = ", ".join(map(str, self.stages))
+            raise GradveilError(f"expected stages of training steps, {self.epochs} epochs or weights, got {stages}")
 
     def scenarios(self, dataset: str, stage: Stage, defense: Defense) -> list[Scenario]:
         """What is attacked of one defense at one stage."""
@@ -64,7 +67,7 @@ class AuditPlan:
             model_name(self.model),
             tuple(map(str, self.defenses)),
             attacks,
-            tuple(f"{stage.count:g}" if stage.unit == "steps" else TRAINED for stage in self.stages),
+            tuple(map(self._stage_text, self.stages)),
             self.images,
             self.eps,
             iterations,
@@ -74,12 +77,18 @@ class AuditPlan:
             self.seed,
         )
 
+    def _stage_text(self, stage: Stage) -> str:
+        if stage.unit == "steps":
+            return f"{stage.count:g}"
+        return GIVEN if stage.unit == "weights" and self.weights is None else TRAINED
+
 
 @dataclass(frozen=True)
 class AuditSettings:
     """A plan in texts and numbers: what files and the command line say.
 
-    `stages` are numbers of training steps, or `trained`: after `epochs` epochs with the defense on, or the weights given.
+    `stages` are numbers of training steps, or `trained`: after `epochs` epochs with the defense on, or the weights given; a
+    module may be attacked as it is `given`.
     """
 
     dataset: str
@@ -130,12 +139,15 @@ class AuditSettings:
     def parse_stages(self) -> tuple[Stage, ...]:
         """The stages that the texts name."""
         for stage in self.stages:
-            if stage != TRAINED and (re.fullmatch(r"\d{1,6}", stage) is None or int(stage) > MOST_STEPS):
+            if stage not in (TRAINED, GIVEN) and (re.fullmatch(r"\d{1,6}", stage) is None or int(stage) > MOST_STEPS):
                 raise GradveilError(f"expected stages such as 0, 20 (training steps) or trained, got {stage!r}")
         if self.weights is not None and self.stages != (TRAINED,):
             raise GradveilError("weights bring the stage with them: use --stages trained")
-        trained = Stage("weights") if self.weights is not None else Stage("epochs", self.epochs)
-        return tuple(trained if stage == TRAINED else Stage("steps", int(stage)) for stage in self.stages)
+        named = {
+            TRAINED: Stage("epochs", self.epochs) if self.weights is None else Stage("weights"),
+            GIVEN: Stage("weights"),
+        }
+        return tuple(named.get(stage) or Stage("steps", int(stage)) for stage in self.stages)
 
     def _attack(self, text: str) -> tuple[str, AttackSettings]:
         """As records name it; an attack of somebody's own is known by its text only."""

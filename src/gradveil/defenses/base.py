@@ -42,6 +42,11 @@ class Defense:
 
     name: ClassVar[str] = "defense"
 
+    def __init_subclass__(cls) -> None:
+        # Two defenses without a name must not pass for one.
+        if cls.name == Defense.name:
+            cls.name = cls.__name__.lower()
+
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
         """The network that is trained; `model` itself is left as it is."""
         return model

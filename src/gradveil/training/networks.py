@@ -62,7 +62,10 @@ class NetworkSource:
             return Network(self._fresh_network(defense), name, stage)
         if stage.unit == "epochs":
             trained = self.train(defense, Recipe(epochs=int(stage.count)), self.seed, progress=progress)
-            return Network(load_model(trained.weights, model=self.model)[0], name, stage)
+            # Not by the card, whose texts need not name a model or a defense of somebody's own.
+            network = self._fresh_network(defense)
+            load_state(network, trained.weights)
+            return Network(network, name, stage)
         network = self._fresh_network(defense)
         if stage.count:
             self._take_steps(network, int(stage.count), defense)
