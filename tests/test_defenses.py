@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
@@ -615,6 +615,8 @@ def test_what_is_no_defense_is_refused_in_one_line(text: str, hint: str) -> None
         ),
     )
 )
+@example("/\0")
+@example("/\n0")
 def test_any_text_is_a_defense_or_one_line(text: str) -> None:
     try:
         defense = parse_defense(text)

@@ -43,7 +43,7 @@ def read_text(path: Path, *, largest: int) -> str:
         if (size := path.stat().st_size) > largest:
             raise GradveilError(f"{size} bytes, expected at most {largest}")
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, or a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else None
         raise GradveilError(reason or str(error)) from error
 
