@@ -419,6 +419,27 @@ def test_machines_that_start_at_once_open_one_study(tmp_path: Path) -> None:
         assert set(machines.map(start, range(6))) == {1}
 
 
+@pytest.mark.parametrize("call", ["set_trial_user_attr", "set_trial_intermediate_value"])
+def test_a_trial_that_another_machine_ends_meanwhile(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is lost, whichever of the two calls of a write finds the trial ended."""
+    policy, url = Policy.parse("3-1-7"), f"sqlite:///{tmp_path / 'study.sqlite3'}"
+    first, more = LedgerEntry(full=(1.0,)), LedgerEntry(full=(1.0, 2.0))
+    here = Ledger(url, "settings")
+    here.write(policy, first)
+    there = Ledger(url, "settings")
+    original = getattr(here._storage, call)
+
+    def ended_first(*args: object) -> None:
+        there.close(policy, (1.0,), optuna.trial.TrialState.COMPLETE)
+        original(*args)
+
+    monkeypatch.setattr(here._storage, call, ended_first)
+    here.write(policy, more)
+    assert Ledger(url, "settings")[policy] == more
+
+
 def _known(storage: Path) -> int:
     try:
         found = trials(storage)

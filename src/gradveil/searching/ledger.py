@@ -136,7 +136,8 @@ class Ledger:
         raced = entry.full or entry.quick
         if raced and self.objectives == 1:
             # For Optuna's own plots: how the mean moves as images come in. It keeps no such steps for several objectives.
-            self._storage.set_trial_intermediate_value(self._trials[name], len(raced), statistics.fmean(raced))
+            with suppress(UpdateFinishedTrialError):  # another machine ended the trial since; the entry is kept
+                self._storage.set_trial_intermediate_value(self._trials[name], len(raced), statistics.fmean(raced))
 
     @_explaining_failures()
     def close(self, policy: Policy, values: tuple[float, ...] | None, state: TrialState) -> None:
