@@ -13,6 +13,7 @@ from gradveil.auditing.plan import AuditSettings
 from gradveil.io.files import write_json
 from gradveil.io.pictures import to_png
 from gradveil.leakage import metrics
+from gradveil.leakage.lineups import draw_lineups
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.randomness import generator
@@ -41,6 +42,10 @@ def made_record(scenario: ScenarioKey, images: ImageSet, index: int, share: floa
     policy = scenario.defense[0].isdigit()
     shared = Policy.parse(scenario.defense)(image, seed=index) if policy else image
     truth, private = to_unit(shared), to_unit(image)
+    lineups, placebos = draw_lineups(images, [index], seed=scenario.seed)
+    assert lineups[0] is not None
+    assert placebos[0] is not None
+    mean = to_unit(images.images[images.labels == images.labels[index]]).mean(0, keepdim=True)
     guess = (share * truth + (1 - share) * torch.rand(truth.shape, generator=rng)).clamp(0, 1)
     knows = scenario.attacker != "plain"
     steps = tuple(float(step) for step in range(0, 401, 50))
@@ -50,15 +55,17 @@ def made_record(scenario: ScenarioKey, images: ImageSet, index: int, share: floa
         index=index,
         unit=(index,),
         label=images.classes[int(images.labels[index])],
-        psnr_transformed=round(float(metrics.psnr(guess, truth)), 4),
-        psnr_original=round(float(metrics.psnr(guess, private)), 4),
-        ssim_transformed=round(float(metrics.ssim(guess, truth)), 4),
-        ssim_original=round(float(metrics.ssim(guess, private)), 4),
-        mse_transformed=0.1,
-        mse_original=0.1,
-        null_psnr=round(float(metrics.null_psnr(truth)), 4),
-        null_psnr_original=round(float(metrics.null_psnr(private)), 4),
-        label_accuracy=1.0,
+        rank=lineups[0].rank(guess, None, seed=scenario.seed),
+        placebo=placebos[0].rank(guess, None, seed=scenario.seed),
+        psnr=round(float(metrics.psnr(guess, private)), 4),
+        ssim=round(float(metrics.ssim(guess, private)), 4),
+        mse=0.1,
+        guess="the mean of the public images of the class",
+        guess_psnr=round(float(metrics.psnr(mean, private)), 4),
+        guess_ssim=round(float(metrics.ssim(mean, private)), 4),
+        published_psnr=round(float(metrics.psnr(guess, truth)), 4),
+        published_ssim=round(float(metrics.ssim(guess, truth)), 4),
+        labels_read=1.0,
         distance=0.1,
         iterations=400,
         restarts=1,

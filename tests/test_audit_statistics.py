@@ -26,7 +26,7 @@ from gradveil.auditing import (
 )
 from gradveil.auditing.correlations import agreement, correlations, holm, spearman_interval
 from gradveil.auditing.identification import identification
-from gradveil.auditing.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
+from gradveil.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
 from gradveil.auditing.success import success
 from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
 from gradveil.errors import GradveilError

@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from gradveil.datasets import load
     from gradveil.federated.plan import FederatedPlan
     from gradveil.federated.rounds import federate
+    from gradveil.leakage.identification import identify
     from gradveil.leakage.measuring import measure
-    from gradveil.leakage.metrics import gain, psnr
+    from gradveil.leakage.metrics import psnr
     from gradveil.leakage.scenario import Scenario
     from gradveil.models import build, untrained_model
     from gradveil.report import write_page
@@ -74,7 +75,7 @@ _HOMES = {
     "audit": "auditing.matrix:run_audit",
     "build": "models",
     "federate": "federated.rounds",
-    "gain": "leakage.metrics",
+    "identify": "leakage.identification",
     "invert": "attacks.inverting",
     "load": "datasets",
     "load_policy": "transforms",
@@ -113,7 +114,7 @@ __all__ = [
     "defenses",
     "federate",
     "federated",
-    "gain",
+    "identify",
     "invert",
     "leakage",
     "load",

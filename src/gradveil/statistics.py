@@ -1,13 +1,19 @@
-"""Student's interval of a mean, which searches and audits both need."""
+"""Intervals and exact tests for means, which searches, attacks and audits need."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 CONFIDENCE = 0.95
+# Weights drawn for an interval, always the same ones; its ends are good to about a thousandth.
+_DRAWS = 10_000
+# A Fourier transform cannot tell smaller chances from none.
+SMALLEST_P = 1e-12
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
@@ -23,3 +29,55 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tu
 def _t_interval(freedom: int, confidence: float) -> tuple[float, float]:
     low, high = stats.t.interval(confidence, freedom)
     return float(low), float(high)
+
+
+def bounded_mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """An interval for the mean of numbers in [0, 1], whatever their distribution (Gaffke, 2005; Learned-Miller and Thomas, 2020).
+
+    The upper end is a quantile of the mean of the values and a 1, weighted at random (uniformly over all weights that sum to 1);
+    the lower end the same with a 0. For zeros and ones this is the interval of Clopper and Pearson. Unlike Student's it has a
+    width where all values are alike, and holds for skewed ones.
+    """
+    array = np.sort(np.asarray(values, dtype=np.float64))
+    if array.size == 0 or not (array.min() >= 0 and array.max() <= 1):
+        raise ValueError("expected at least one value, all in [0, 1]")
+    tail = (1 - confidence) / 2
+    weights = np.random.default_rng(0).standard_exponential((_DRAWS, array.size + 1))
+    weights /= weights.sum(1, keepdims=True)
+    low = np.quantile(weights @ np.append(array, 0.0), tail)
+    high = np.quantile(weights @ np.append(array, 1.0), 1 - tail)
+    return max(0.0, float(low)), min(1.0, float(high))
+
+
+def rank_sum_p(ranks: Sequence[int], decoys: Sequence[int]) -> float:
+    """The chance that ranks 1 to m + 1, uniform and independent, have so large a mean percentile; exact, one-sided.
+
+    A percentile is 1 - (rank - 1) / m. Where the numbers of decoys m have no small common multiple, percentiles are rounded
+    to thousandths so that the chance comes out too large rather than too small.
+    """
+    multiple = math.lcm(*decoys)
+    grid = multiple if multiple <= 1000 else 1000
+    beaten = [(m + 1 - rank, m) for rank, m in zip(ranks, decoys, strict=True)]
+    observed = sum(grid * count // m for count, m in beaten)
+    null = {
+        m: np.bincount([-(-grid * count // m) for count in range(m + 1)], minlength=grid + 1) / (m + 1)
+        for m in set(decoys)
+    }
+    return _tail(null, Counter(decoys), observed)
+
+
+def firsts_p(count: int, decoys: Sequence[int]) -> float:
+    """The chance that as many as `count` are first by luck, each with the chance 1 / (m + 1); exact."""
+    return _tail({m: np.array([m, 1]) / (m + 1) for m in set(decoys)}, Counter(decoys), count)
+
+
+def _tail(distributions: dict[int, npt.NDArray[np.float64]], repeats: Counter[int], observed: int) -> float:
+    """Pr[sum >= observed] of independent whole numbers; `repeats` says how many there are of each distribution."""
+    length = 1 + sum((len(distributions[kind]) - 1) * count for kind, count in repeats.items())
+    if observed <= 0:
+        return 1.0
+    spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
+    for kind, count in repeats.items():
+        spectrum *= np.fft.rfft(distributions[kind], length) ** count
+    chances = np.fft.irfft(spectrum, length)
+    return float(min(1.0, max(SMALLEST_P, chances[observed:].sum())))

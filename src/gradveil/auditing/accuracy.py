@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from gradveil.auditing.proportions import exact_interval, newcombe
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.proportions import exact_interval, newcombe
 from gradveil.statistics import CONFIDENCE, mean_interval
 
 # `seeds`: paired by training seed; `other seeds`: several on either side without pairs; `test set`: one training each.

@@ -1,18 +1,19 @@
 """Two defenses on the same images."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gradveil.auditing.findings import Findings, worst_gains
+from gradveil.auditing.findings import AttackFindings, Findings, worst_of
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.defenses import Random
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Worst-case gain of `reference` minus that of `defense`, in dB and paired by image: positive where `defense` leaks less.
+    """Percentile under `reference` minus that under `defense`, paired by image: positive where `defense` leaks less.
 
-    `references` are how many defenses the reference is the mean of, and `defense` leaks less than `better_than` of them.
+    Each is attacked by whoever identifies best behind it, among the attacks that both went through. `references` are how many
+    defenses the reference is the mean of, and `defense` leaks less than `better_than` of them.
     """
 
     defense: str
@@ -24,19 +25,19 @@ class Comparison:
 
 
 def compare_with_undefended(bare: Findings, defended: Findings) -> Comparison | None:
-    """What a defense takes away from the worst case over all attacks; None where no image was attacked both ways."""
-    there, here = worst_gains(bare), worst_gains(defended)
+    """What a defense changes; None where no image was attacked both ways. Undefended, no attacker has anything to know."""
+    here, there = defended.worst.percentiles, bare.worst.percentiles
     common = sorted(there.keys() & here.keys())
     if not common:
         return None
     difference = spread_of([there[index] - here[index] for index in common])
-    if difference.below_zero:
-        text = f"More leaks than without it: {_reversed_words(difference)}."
-    elif difference.above_zero:
-        text = f"It takes away {difference.words()} of what leaks without it."
-    else:
-        text = f"Statistically tied with no defense: {difference.words()} less leaks."
-    return Comparison(defended.defense, bare.defense, difference, 1, int(difference.mean > 0), text)
+    text = (
+        f"Without it the right image ranks above {_mean(there, common):.0%} of the others, with it above "
+        f"{_mean(here, common):.0%}"
+    )
+    return Comparison(
+        defended.defense, bare.defense, difference, 1, int(difference.mean > 0), f"{text}{_clearly(difference)}."
+    )
 
 
 def compare_with_controls(defended: Findings, controls: Sequence[Findings]) -> Comparison | None:
@@ -44,27 +45,36 @@ def compare_with_controls(defended: Findings, controls: Sequence[Findings]) -> C
 
     The interval is over images: it speaks of the random policies that were sampled, not of all there are.
     """
-    keys = {attack.key for attack in defended.attacks}
-    for control in controls:
-        keys &= {attack.key for attack in control.attacks}
+    keys = attack_keys([defended, *controls])
     if not controls or not keys:
         return None
-    here, random = worst_gains(defended, keys), [worst_gains(control, keys) for control in controls]
+    here = worst_among(defended, keys).percentiles
+    random = [worst_among(control, keys).percentiles for control in controls]
     common = sorted(set(here).intersection(*random))
     if not common:
         return None
-    means = [sum(gains[index] for index in common) / len(common) for gains in random]
-    own = sum(here[index] for index in common) / len(common)
-    difference = spread_of([sum(gains[index] for gains in random) / len(random) - here[index] for index in common])
+    own, means = _mean(here, common), [_mean(one, common) for one in random]
+    difference = spread_of([sum(one[index] for one in random) / len(random) - here[index] for index in common])
     # A control is a hybrid of several policies already.
     who = "random policies" if len(random) == 1 else f"{len(random)} draws of random policies"
+    figures = f"there the right image ranks above {sum(means) / len(means):.0%} of the others, here above {own:.0%}"
     if difference.above_zero:
-        text = f"Better than {who}: {difference.words()} less leaks than from them on average."
+        text = f"Better than {who}: {figures}{_clearly(difference)}."
     elif difference.below_zero:
-        text = f"Worse than {who}: {_reversed_words(difference)}."
+        text = f"Worse than {who}: {figures}{_clearly(difference)}."
     else:
-        text = f"No better than {who}, as far as this shows: {difference.words()} less leaks."
+        text = f"No better than {who}, as far as this shows: {figures}{_clearly(difference)}."
     return Comparison(defended.defense, who, difference, len(random), sum(mean > own for mean in means), text)
+
+
+def attack_keys(findings: Sequence[Findings]) -> set[tuple[str, str]]:
+    """The attacks that all of them went through."""
+    return set.intersection(*({attack.key for attack in one.attacks} for one in findings))
+
+
+def worst_among(findings: Findings, keys: Collection[tuple[str, str]]) -> AttackFindings:
+    """The attack with one of these keys that identifies best."""
+    return worst_of([attack for attack in findings.attacks if attack.key in keys])
 
 
 def is_control(defense: str) -> bool:
@@ -72,9 +82,14 @@ def is_control(defense: str) -> bool:
     return defense.partition(":")[0] == Random.name and "|" not in defense
 
 
-def _reversed_words(difference: Spread) -> str:
-    """The difference seen from the other side."""
-    assert difference.low is not None
-    assert difference.high is not None
-    interval = f"95% interval {-difference.high:.1f} to {-difference.low:.1f}, n={difference.n}"
-    return f"{-difference.mean:.1f} dB more leaks ({interval})"
+def _mean(percentiles: dict[int, float], indices: Sequence[int]) -> float:
+    return sum(percentiles[index] for index in indices) / len(indices)
+
+
+def _clearly(difference: Spread) -> str:
+    """Whether a difference is clear, with its interval in percentage points."""
+    if difference.low is None or difference.high is None:
+        return f" (n={difference.n})"
+    sure = "a clear difference" if difference.above_zero or difference.below_zero else "no clear difference"
+    low, high = 100 * difference.low, 100 * difference.high
+    return f" ({sure}: 95% interval {low:+.0f} to {high:+.0f} points, n={difference.n})"

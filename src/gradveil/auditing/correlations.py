@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from gradveil.auditing.proportions import z_factor
+from gradveil.proportions import z_factor
 from gradveil.randomness import derive_seed
 from gradveil.statistics import CONFIDENCE
 
@@ -19,9 +19,9 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Correlation:
-    """Spearman's rank correlation of a property with a gain, and its 95% interval; `p_holm` is corrected for all tried."""
+    """Spearman's rank correlation of a property with a detail, and its 95% interval; `p_holm` is corrected for all tried."""
 
-    gain: str
+    detail: str
     property: str
     n: int
     rho: float
@@ -60,21 +60,21 @@ def spearman_interval(rho: float, n: int) -> tuple[float, float]:
 
 
 def correlations(
-    gains: Mapping[str, Mapping[int, float]], properties: Mapping[str, Mapping[int, float]]
+    details: Mapping[str, Mapping[int, float]], properties: Mapping[str, Mapping[int, float]]
 ) -> list[Correlation]:
-    """Every gain with every property over the images that have both; left out where one is constant or images are too few."""
+    """Every detail with every property over the images that have both; left out where one is constant or images are too few."""
     raw: list[tuple[str, str, int, float, float]] = []
-    for gain, of in gains.items():
+    for detail, of in details.items():
         for name, values in properties.items():
             common = sorted(of.keys() & values.keys())
             first, second = [of[index] for index in common], [values[index] for index in common]
             if len(common) >= LEAST_PAIRS and len(set(first)) > 1 and len(set(second)) > 1:
                 found = stats.spearmanr(first, second)
-                raw.append((gain, name, len(common), float(found.statistic), float(found.pvalue)))
+                raw.append((detail, name, len(common), float(found.statistic), float(found.pvalue)))
     adjusted = holm([p for *_, p in raw])
     return [
-        Correlation(gain, name, n, rho, *spearman_interval(rho, n), p, paid, len(raw))
-        for (gain, name, n, rho, p), paid in zip(raw, adjusted, strict=True)
+        Correlation(detail, name, n, rho, *spearman_interval(rho, n), p, paid, len(raw))
+        for (detail, name, n, rho, p), paid in zip(raw, adjusted, strict=True)
     ]
 
 
@@ -87,31 +87,31 @@ def holm(values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def agreement(gains: npt.NDArray[np.float64], *, seed: int = 0) -> Agreement | None:
-    """The agreement of defenses on images, from gains (defenses, images); None for one defense or too few images.
+def agreement(details: npt.NDArray[np.float64], *, seed: int = 0) -> Agreement | None:
+    """The agreement of defenses on images, from details (defenses, images); None for one defense or too few images.
 
     With m defenses W = (1 + (m - 1) mean rho) / m, ties included, and m (n - 1) W is chi-squared with n - 1 degrees of freedom
     where they have nothing in common. A defense under which all images leak alike ranks nothing: it correlates with none.
     """
-    defenses, n = gains.shape
+    defenses, n = details.shape
     if defenses < 2 or n < LEAST_PAIRS:
         return None
-    mean = float(_mean_rho(gains[None])[0])
+    mean = float(_mean_rho(details[None])[0])
     sampled = np.random.default_rng(derive_seed(seed, "agreement")).integers(0, n, (RESAMPLES, n))
-    resampled = _mean_rho(gains[:, sampled].transpose(1, 0, 2))
+    resampled = _mean_rho(details[:, sampled].transpose(1, 0, 2))
     low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     w = (1 + (defenses - 1) * mean) / defenses
     p = float(stats.chi2.sf(defenses * (n - 1) * w, n - 1))
     return Agreement(defenses, n, w, mean, float(low), float(high), p)
 
 
-def _mean_rho(gains: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _mean_rho(details: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Mean rank correlation of all pairs of defenses, (R,) from (R, defenses, images)."""
-    ranks = stats.rankdata(gains, axis=-1)
+    ranks = stats.rankdata(details, axis=-1)
     centred = ranks - ranks.mean(-1, keepdims=True)
     length = np.linalg.norm(centred, axis=-1, keepdims=True)
     scaled = np.divide(centred, length, out=np.zeros_like(centred), where=length > 0)
-    defenses = gains.shape[1]
+    defenses = details.shape[1]
     # The square of the sum holds every pair twice and every defense once with itself.
     own = np.square(scaled).sum((-2, -1))
     pairs = np.square(scaled.sum(-2)).sum(-1) - own

@@ -1,11 +1,11 @@
-"""What the attacks got, per model, stage and defense. Every attack by itself, and the worst case over all of them."""
+"""What the attacks got, per model, stage and defense. Every attack by itself, and which of them got most."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from gradveil.auditing.identification import Identification, identification, worst_identification
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.auditing.success import Success, success
+from gradveil.leakage.identification import Identification, identify, identify_placebos
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.training.stage import Stage
@@ -15,63 +15,65 @@ WORST_IMAGES = 5
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """What one attack, or the most successful one, got out of one image; all but SSIM in dB.
+    """What one attack got out of one image.
 
-    `gain`, `psnr` and `null` are to the attacker's target: what was shared for a plain attacker, the original for one who
-    knows the defense. A run that diverged counts as a guess of one colour: gain 0, the PSNR of the null, SSIM 0.
+    `rank` is its place among `decoys` of its class, None where it has none. `psnr`, `ssim` are of the estimate to the private
+    image, `detail` is how many dB `psnr` is above the guess without the gradient, `published` the PSNR to the shared image.
     """
 
     index: int
     label: str
     attack: str
     attacker: str
-    gain: float
+    rank: int | None
+    decoys: int
+    percentile: float | None
     psnr: float
-    null: float
-    psnr_transformed: float
-    psnr_original: float
-    ssim_transformed: float
-    ssim_original: float
+    ssim: float
+    detail: float
+    published: float
     diverged: bool
 
 
 @dataclass(frozen=True)
-class Spreads:
-    """The figures over images; `gain` is the leakage figure, the others for comparison."""
-
-    gain: Spread
-    psnr: Spread
-    psnr_transformed: Spread
-    psnr_original: Spread
-    ssim_transformed: Spread
-    ssim_original: Spread
-
-
-@dataclass(frozen=True)
 class AttackFindings:
-    """One attack by one attacker; `attack` is `name` with its settings. `diverged` runs count as having got nothing."""
+    """One attack by one attacker; `attack` is `name` with its settings.
+
+    `identified` decides; None where no image has a decoy. `placebo` is of images that were not attacked. `labels_read` is the
+    mean fraction of labels that the gradient gives away. The spreads are over images, PSNR in dB.
+    """
 
     name: str
     attack: str
     attacker: str
-    diverged: int
-    spreads: Spreads
-    images: tuple[ImageFigures, ...]
     identified: Identification | None
-    identified_shared: Identification | None
+    placebo: Identification | None
+    detail: Spread
+    detail_ssim: Spread
+    psnr: Spread
+    ssim: Spread
+    published: Spread
+    labels_read: float | None
+    diverged: int
+    images: tuple[ImageFigures, ...]
 
     @property
     def key(self) -> tuple[str, str]:
         return self.attack, self.attacker
 
+    @property
+    def percentiles(self) -> dict[int, float]:
+        """By image, where it has decoys."""
+        return {one.index: one.percentile for one in self.images if one.percentile is not None}
+
 
 @dataclass(frozen=True)
 class Findings:
-    """All attacks on one defense at one stage of one model, and the worst case over them, image by image.
+    """All attacks on one defense at one stage of one model.
 
-    `images` are the worst cases by index, `worst` those with the largest gain. `diverged` counts images of which every run
-    diverged, `diverged_runs` single runs, `missing_runs` images that some attack was not tried on. `identified` is the
-    strongest identification over all attacks and both references.
+    `worst` is the attack by the attacker who identifies best, and figures of the cell are its figures. `images` are its images by
+    index, `exposed` those it ranks highest. `p` is the smallest p-value of any attack, corrected for how many were tried.
+    `diverged_runs` counts single runs, `missing_runs` images that some attack was not tried on.
     """
 
     dataset: str
@@ -79,13 +81,11 @@ class Findings:
     stage: Stage
     defense: str
     n: int
-    spreads: Spreads
-    images: tuple[ImageFigures, ...]
-    worst: tuple[ImageFigures, ...]
+    worst: AttackFindings
+    p: float
+    exposed: tuple[ImageFigures, ...]
     success: tuple[Success, ...]
-    identified: Identification | None
     runs: int
-    diverged: int
     diverged_runs: int
     missing_runs: int
     attacks: tuple[AttackFindings, ...]
@@ -94,6 +94,19 @@ class Findings:
     def setting(self) -> tuple[str, str, Stage]:
         """What has to be equal for two defenses to be comparable."""
         return self.dataset, self.model, self.stage
+
+    @property
+    def images(self) -> tuple[ImageFigures, ...]:
+        return self.worst.images
+
+    @property
+    def identified(self) -> Identification | None:
+        return self.worst.identified
+
+    @property
+    def percentile(self) -> float:
+        """The mean percentile at the worst attacker; 0.5, which says nothing, where no image has a decoy."""
+        return 0.5 if self.identified is None else self.identified.percentile
 
 
 def findings_of(records: Sequence[Record], eps: Sequence[float]) -> list[Findings]:
@@ -106,94 +119,73 @@ def findings_of(records: Sequence[Record], eps: Sequence[float]) -> list[Finding
     return [_findings_of_cell(cell, cells[cell], sorted(set(eps))) for cell in ordered]
 
 
-def worst_cases(attacks: Iterable[AttackFindings]) -> tuple[ImageFigures, ...]:
-    """For every image the run with the largest gain, by index; one that diverged only where all did."""
-    best: dict[int, ImageFigures] = {}
-    for attack in attacks:
-        for one in attack.images:
-            before = best.get(one.index)
-            if before is None or (not one.diverged, one.gain) > (not before.diverged, before.gain):
-                best[one.index] = one
-    return tuple(best[index] for index in sorted(best))
-
-
-def worst_gains(found: Findings, keys: Collection[tuple[str, str]] | None = None) -> dict[int, float]:
-    """The worst-case gain in dB by image, over the attacks with these keys, or all of them."""
-    chosen = (attack for attack in found.attacks if keys is None or attack.key in keys)
-    return {one.index: one.gain for one in worst_cases(chosen)}
+def worst_of(attacks: Collection[AttackFindings]) -> AttackFindings:
+    """The attack that identifies best on average; of equals the one with more detail."""
+    return max(
+        attacks,
+        key=lambda one: (0.0 if one.identified is None else one.identified.percentile, one.detail.mean, one.key),
+    )
 
 
 def _findings_of_cell(cell: tuple[str, str, Stage, str], records: list[Record], eps: Sequence[float]) -> Findings:
     by_attack: dict[tuple[str, str], dict[int, Record]] = {}
-    # The same run may be there more than once, say in other batches: the worst one counts.
-    for record in sorted(records, key=lambda one: (not one.diverged, one.leaked)):
+    # The same image may be there more than once, say in other batches; that which comes last by its batch counts, so that
+    # nothing is chosen by its outcome.
+    for record in sorted(records, key=lambda one: (one.index, one.unit)):
         key = (record.scenario.attack_in_words, record.scenario.attacker)
         by_attack.setdefault(key, {})[record.index] = record
-    audited = {record.index: record for record in sorted(records, key=lambda one: one.index)}
     order = sorted(by_attack, key=lambda key: (key[1] != "plain", key[1], key[0]))
-    attacks = [_attack(key, by_attack[key], audited) for key in order]
-    images = worst_cases(attacks)
-    identifications = [
-        one for attack in attacks for one in (attack.identified, attack.identified_shared) if one is not None
-    ]
+    attacks = [_attack(key, list(by_attack[key].values())) for key in order]
+    worst = worst_of(attacks)
+    indices = {record.index for record in records}
+    tested = [attack.identified.strongest_p for attack in attacks if attack.identified is not None]
+    ranked = [one for one in worst.images if one.percentile is not None]
+    published = {index: [a.published for one in attacks for a in one.images if a.index == index] for index in indices}
     return Findings(
         *cell,
-        n=len(images),
-        spreads=_spreads(images),
-        images=images,
-        worst=tuple(sorted(images, key=lambda one: (-one.gain, one.index))[:WORST_IMAGES]),
-        success=tuple(success(_highest(attacks), threshold) for threshold in eps),
-        identified=worst_identification(identifications),
+        n=len(indices),
+        worst=worst,
+        p=min(1.0, len(tested) * min(tested, default=1.0)),
+        exposed=tuple(sorted(ranked, key=lambda one: (-(one.percentile or 0), -one.detail, one.index))[:WORST_IMAGES]),
+        success=tuple(success(published, threshold) for threshold in eps),
         runs=sum(len(attack.images) for attack in attacks),
-        diverged=sum(one.diverged for one in images),
         diverged_runs=sum(attack.diverged for attack in attacks),
-        missing_runs=sum(len(images) - len(attack.images) for attack in attacks),
+        missing_runs=sum(len(indices) - len(attack.images) for attack in attacks),
         attacks=tuple(attacks),
     )
 
 
-def _attack(key: tuple[str, str], runs: dict[int, Record], audited: dict[int, Record]) -> AttackFindings:
-    records = [runs[index] for index in sorted(runs)]
+def _attack(key: tuple[str, str], records: Sequence[Record]) -> AttackFindings:
     images = tuple(_figures(record) for record in records)
-    shared = key[1] == "plain" and any(one.scenario.defense != UNDEFENDED for one in records)
+    read = [record.labels_read for record in records if record.labels_read is not None]
     return AttackFindings(
         records[0].scenario.attack,
         *key,
+        identified=identify(records),
+        placebo=identify_placebos(records),
+        detail=spread_of([one.detail for one in images]),
+        detail_ssim=spread_of([record.ssim - record.guess_ssim for record in records]),
+        psnr=spread_of([one.psnr for one in images]),
+        ssim=spread_of([one.ssim for one in images]),
+        published=spread_of([one.published for one in images]),
+        labels_read=sum(read) / len(read) if read else None,
         diverged=sum(one.diverged for one in images),
-        spreads=_spreads(images),
         images=images,
-        identified=identification(records, audited),
-        identified_shared=identification(records, audited, "transformed") if shared else None,
     )
 
 
 def _figures(record: Record) -> ImageFigures:
-    lost, of = record.diverged, record.scenario
-    null = record.null_psnr if of.attacker == "plain" else record.null_psnr_original
     return ImageFigures(
         index=record.index,
         label=record.label,
-        attack=of.attack_in_words,
-        attacker=of.attacker,
-        gain=0.0 if lost else record.leaked,
-        psnr=null if lost else record.psnr_leaked,
-        null=null,
-        psnr_transformed=record.null_psnr if lost else record.psnr_transformed,
-        psnr_original=record.null_psnr_original if lost else record.psnr_original,
-        ssim_transformed=0.0 if lost else record.ssim_transformed,
-        ssim_original=0.0 if lost else record.ssim_original,
-        diverged=lost,
+        attack=record.scenario.attack_in_words,
+        attacker=record.scenario.attacker,
+        rank=None if record.rank is None else record.rank.rank,
+        decoys=0 if record.rank is None else len(record.rank.decoys),
+        percentile=record.percentile,
+        psnr=record.psnr,
+        ssim=record.ssim,
+        detail=record.detail,
+        published=record.published_psnr,
+        diverged=record.diverged,
     )
-
-
-def _highest(attacks: Sequence[AttackFindings]) -> dict[int, list[tuple[float, float]]]:
-    """By image (PSNR, null) of the runs that did not diverge; the highest PSNR need not have the largest gain."""
-    reached: dict[int, list[tuple[float, float]]] = {}
-    for attack in attacks:
-        for one in attack.images:
-            reached.setdefault(one.index, []).extend([] if one.diverged else [(one.psnr, one.null)])
-    return reached
-
-
-def _spreads(images: Sequence[ImageFigures]) -> Spreads:
-    return Spreads(**{one.name: spread_of([getattr(image, one.name) for image in images]) for one in fields(Spreads)})

@@ -8,7 +8,7 @@ from typing import TypeVar
 from gradveil.auditing.accuracy import Accuracy
 from gradveil.auditing.claim import CLAIM, Claim
 from gradveil.auditing.notes import NOTES, RunNotes
-from gradveil.auditing.plan import AuditSettings
+from gradveil.auditing.plan import TOLERANCE, AuditSettings
 from gradveil.auditing.properties import StageProperties
 from gradveil.auditing.tables import ACCURACIES, PROPERTIES
 from gradveil.errors import GradveilError
@@ -60,6 +60,10 @@ class RunFolder:
     def eps(self) -> tuple[float, ...]:
         return (20.0,) if self.plan is None else self.plan.eps
 
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCE if self.plan is None else self.plan.tolerance
+
     def describes(self, dataset: str, model: str) -> bool:
         """Whether the accuracies and properties, which name no network, are of this one: the plan's."""
         return self.plan is None or (self.plan.dataset, self.plan.model) == (dataset, model)
@@ -67,7 +71,7 @@ class RunFolder:
 
 # What a folder may hold, and what the page cannot say without it.
 _WITHOUT = {
-    CLAIM: "no plan of an audit: what should be here is not known, and eps is 20 dB",
+    CLAIM: "no plan of an audit: what should be here is not known, and eps is 20 dB, the tolerance 0.6",
     ACCURACIES.name: "what the defenses cost in accuracy was not measured",
     PROPERTIES.name: "loss and gradient norm of the images are not known",
     NOTES: "no title, and no commands that repeat the run",
@@ -103,11 +107,9 @@ def _read_records(folder: Path, problems: list[str]) -> list[StoredRecord]:
     for path in sorted((folder / "records").glob("*.json")):
         try:
             record = read_record(path)
-            figures = (record.psnr_transformed, record.psnr_original, record.null_psnr, record.null_psnr_original)
-            if (
-                max(map(abs, figures)) > HIGHEST_PSNR
-                or max(abs(record.ssim_transformed), abs(record.ssim_original)) > 2
-            ):
+            decibels = (record.psnr, record.guess_psnr, record.published_psnr)
+            fractions = (record.ssim, record.guess_ssim, record.published_ssim, record.labels_read or 0.0)
+            if max(map(abs, decibels)) > HIGHEST_PSNR or max(map(abs, fractions)) > 2:
                 raise GradveilError(f"{path}: no image has such a PSNR or SSIM")
             stored.append(StoredRecord(path.stem, (folder / "gifs" / f"{path.stem}.gif").is_file(), record))
         except GradveilError as error:

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gradveil.auditing.comparisons import is_control
-from gradveil.auditing.findings import worst_gains
+from gradveil.auditing.comparisons import attack_keys, is_control, worst_among
 from gradveil.auditing.folder import RunFolder
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.auditing.study import Judgment, Study
@@ -25,9 +24,10 @@ _WORDS: dict[Tone, str] = {
 
 @dataclass(frozen=True)
 class Pair:
-    """A defense at a stage in both runs; `difference` is the gain of the second minus that of the first, paired by image.
+    """A defense at a stage in both runs; `difference` is the percentile of the second minus that of the first, paired by image.
 
-    It is over the attacks that both ran, and None where there are none or no image in common: `why` then says so.
+    Each is of the attack that identifies best, of those that both ran. Where there are none, or no image in common, it is None
+    and `why` says so.
     """
 
     dataset: str
@@ -69,10 +69,10 @@ def _pair(
 ) -> Pair:
     if first is None or second is None:
         return Pair(*key, first, second, None, "only in the second run" if first is None else "only in the first run")
-    keys = {attack.key for attack in first.findings.attacks} & {attack.key for attack in second.findings.attacks}
+    keys = attack_keys([first.findings, second.findings])
     if not keys:
         return Pair(*key, first, second, None, "no attack in common")
-    before, after = worst_gains(first.findings, keys), worst_gains(second.findings, keys)
+    before, after = (worst_among(one.findings, keys).percentiles for one in (first, second))
     # The same number may be another image in another run.
     dataset, _, stage, _ = key
     common = [

@@ -23,15 +23,15 @@ SMALLEST = 64
 
 @dataclass(frozen=True)
 class PerceptualDistance:
-    """The distance of one reconstruction to what was shared and to the original."""
+    """The distance of the estimate to the private image, and as published of the rebuilt image to the shared one."""
 
     stage: str
     defense: str
     attack: str
     attacker: str
     index: int
-    lpips_transformed: float
-    lpips_original: float
+    lpips_published: float
+    lpips: float
 
 
 def lpips_metric() -> Metric:

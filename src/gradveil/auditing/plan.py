@@ -16,6 +16,8 @@ from gradveil.training.stage import Stage
 TRAINED, GIVEN = "trained", "given"
 # What every audit compares with.
 CONTROLS = (NoDefense(), Random())
+# The mean percentile up to which a defense may be said to protect.
+TOLERANCE = 0.6
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class AuditPlan:
       defense meets an attacker who knows it.
     - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
+    - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
+      private image ranks above, where 0.5 is chance.
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
 
         AuditPlan("convnet-16", defenses=(Prune(0.9),), attacks=(fast(iterations=200),), images=16)
@@ -42,6 +46,7 @@ class AuditPlan:
     trainings: int = 0
     weights: Path | None = None
     seed: int = 0
+    tolerance: float = TOLERANCE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *self.defenses)}.values()))
@@ -75,6 +80,7 @@ class AuditPlan:
             self.trainings,
             None if self.weights is None else str(self.weights),
             self.seed,
+            self.tolerance,
         )
 
     def _stage_text(self, stage: Stage) -> str:
@@ -103,6 +109,7 @@ class AuditSettings:
     trainings: int = 0
     weights: str | None = None
     seed: int = 0
+    tolerance: float = TOLERANCE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
@@ -119,6 +126,8 @@ class AuditSettings:
             )
         if not all(0 < value < 200 for value in self.eps):
             raise GradveilError(f"expected eps in dB such as 20, got {', '.join(f'{value:g}' for value in self.eps)}")
+        if not 0.5 < self.tolerance <= 1:
+            raise GradveilError(f"expected a tolerance above 0.5, which is chance, up to 1, got {self.tolerance:g}")
         self.parse_stages()
 
     def parse(self) -> AuditPlan:
@@ -134,6 +143,7 @@ class AuditSettings:
             self.trainings,
             None if self.weights is None else Path(self.weights),
             self.seed,
+            self.tolerance,
         )
 
     def parse_stages(self) -> tuple[Stage, ...]:

@@ -10,8 +10,7 @@ from gradveil.auditing.coverage import missing_parts
 from gradveil.auditing.findings import Findings, findings_of
 from gradveil.auditing.folder import RunFolder, read_run
 from gradveil.auditing.properties import image_properties
-from gradveil.auditing.spread import Spread
-from gradveil.auditing.success import statement
+from gradveil.auditing.statements import statements
 from gradveil.auditing.summary import OverallVerdict, overall_verdicts
 from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict, verdicts_on
 from gradveil.auditing.vulnerability import Vulnerability, vulnerability_of
@@ -48,9 +47,9 @@ class DefenseSummary:
     loss: AccuracyLoss | None
 
     @property
-    def worst(self) -> Spread:
-        """The gain at the stage where most leaks."""
-        return max((verdict.gain for verdict in self.verdicts), key=lambda gain: gain.mean)
+    def worst(self) -> Verdict:
+        """That of the stage where most leaks."""
+        return max(self.verdicts, key=lambda verdict: verdict.percentile)
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,8 @@ class Study:
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """One for each of the findings, in their order."""
-        return verdicts_on(self.findings, {one.defense for one in self.findings if is_control(one.defense)})
+        controls = {one.defense for one in self.findings if is_control(one.defense)}
+        return verdicts_on(self.findings, controls, tolerance=self.run.tolerance)
 
     @cached_property
     def losses(self) -> dict[str, AccuracyLoss]:
@@ -97,12 +97,8 @@ class Study:
         stages: dict[tuple[str, str, Stage], list[Judgment]] = {}
         for found, verdict in zip(self.findings, self.verdicts, strict=True):
             loss = self.loss(found.dataset, found.model, found.defense)
-            statements = [
-                statement(one, loss, defense=found.defense, model=found.model, stage=found.stage)
-                for one in found.success
-                if found.defense != UNDEFENDED
-            ]
-            stages.setdefault(found.setting, []).append(Judgment(found, verdict, tuple(statements)))
+            claims = () if found.defense == UNDEFENDED else statements(found, loss)
+            stages.setdefault(found.setting, []).append(Judgment(found, verdict, claims))
         return stages
 
     @cached_property

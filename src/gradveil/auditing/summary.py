@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Tone, Verdict
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Grade, Level, Tone, Verdict
 
 # The worst decides.
 _WORST_FIRST: tuple[Level, ...] = (LEAKS, CANNOT_TELL, PROTECTS)
@@ -21,6 +21,7 @@ class OverallVerdict:
     defense: str
     level: Level
     tone: Tone
+    grade: Grade
     stage: str
     text: str
     stages: tuple[str, ...]
@@ -39,7 +40,7 @@ def _worst(group: Sequence[Verdict]) -> OverallVerdict:
     tested = [one for one in group if one.level != FAILED]
     stages, silent = tuple(one.stage for one in tested), tuple(one.stage for one in group if one.level == FAILED)
     if tested:
-        worst = min(tested, key=lambda one: (_WORST_FIRST.index(one.level), -one.gain.mean))
+        worst = min(tested, key=lambda one: (_WORST_FIRST.index(one.level), -one.percentile))
         where = _all_of(stages) if len(stages) == 1 else f"Worst of {len(stages)} stages ({worst.stage})"
         unsaid = (
             f" Where the attacks fail even without a defense it was not tested: {', '.join(silent)}." if silent else ""
@@ -49,7 +50,16 @@ def _worst(group: Sequence[Verdict]) -> OverallVerdict:
         worst = group[0]
         text = f"{_all_of(silent)}: the attacks fail even without a defense, so nothing can be said of this one. {worst.text}"
     return OverallVerdict(
-        worst.dataset, worst.model, worst.defense, worst.level, worst.tone, worst.stage, text, stages, silent
+        worst.dataset,
+        worst.model,
+        worst.defense,
+        worst.level,
+        worst.tone,
+        worst.grade,
+        worst.stage,
+        text,
+        stages,
+        silent,
     )
 
 

@@ -6,38 +6,39 @@ from typing import Literal
 
 from gradveil.auditing.comparisons import Comparison, compare_with_controls, compare_with_undefended
 from gradveil.auditing.findings import Findings
-from gradveil.auditing.proportions import Proportion, percent_round_up, proportion
-from gradveil.auditing.spread import Spread
+from gradveil.auditing.plan import TOLERANCE
+from gradveil.auditing.power import SIGNIFICANT, images_needed
+from gradveil.leakage.identification import Identification
 from gradveil.leakage.scenario import UNDEFENDED
 
 FAILED: Literal["attack failed even without defense"] = "attack failed even without defense"
 LEAKS: Literal["leaks"] = "leaks"
-PROTECTS: Literal["protects against the attacks tried, at this n"] = "protects against the attacks tried, at this n"
+PROTECTS: Literal["protects against the attacks tried"] = "protects against the attacks tried"
 CANNOT_TELL: Literal["cannot tell at this n"] = "cannot tell at this n"
 
 Level = Literal[
-    "attack failed even without defense",
-    "leaks",
-    "protects against the attacks tried, at this n",
-    "cannot tell at this n",
+    "attack failed even without defense", "leaks", "protects against the attacks tried", "cannot tell at this n"
 ]
 Tone = Literal["leaks", "unclear", "protects"]
 TONES: dict[Level, Tone] = {FAILED: "unclear", LEAKS: "leaks", PROTECTS: "protects", CANNOT_TELL: "unclear"}
 
-# With fewer, even an attack that reaches nobody leaves room for a third of all images.
-LEAST_IMAGES = 8
-# Half the squared error of the best single colour: one such image is more than bad luck.
-STANDS_OUT = 3.0
-MOST_DIVERGED = 0.1
+Grade = Literal["exact", "recognisable", "faint", "nothing found"]
+GRADES: dict[Grade, str] = {
+    "exact": "the private image itself is rebuilt",
+    "recognisable": "more often than not the right image is picked out of all others of its class",
+    "faint": "the right image looks more alike than chance allows, and is rarely picked out",
+    "nothing found": "nothing tells the right image from others of its class",
+}
+EXACT = 30.0  # dB over the guess without the gradient
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What can be said of one defense at one stage, in one or two sentences, and what it rests on.
+    """What can be said of one defense at one stage, in a few sentences, and what it rests on.
 
-    `undefended_works` is None where there is no undefended attack, or only one image. `saved` is the undefended minus the
-    defended gain, paired by image. `control` is the comparison with random policies, paired too. `standing_out` are the images
-    with a gain of 3 dB or more; the bound on their fraction is exact. `doubts` are what keeps it from "protects".
+    `identified` is at the attacker who identifies best; None where no image has a decoy. `p` is corrected for all attacks tried.
+    `undefended_leaks` is None where there is no undefended attack. `saved` compares with no defense, `control` with random
+    policies, both paired by image. `doubts` are what keeps it from "protects". `needed` images would decide, where they can.
     """
 
     dataset: str
@@ -46,75 +47,73 @@ class Verdict:
     defense: str
     level: Level
     tone: Tone
+    grade: Grade
     text: str
     n: int
-    gain: Spread
-    undefended: Spread | None
-    undefended_works: bool | None
+    identified: Identification | None
+    p: float
+    undefended_leaks: bool | None
     saved: Comparison | None
     control: Comparison | None
-    standing_out: Proportion
     doubts: tuple[str, ...]
+    needed: int | None
+
+    @property
+    def percentile(self) -> float:
+        """The mean percentile; 0.5, which says nothing, where no image has a decoy."""
+        return 0.5 if self.identified is None else self.identified.percentile
 
 
-def verdicts_on(findings: Sequence[Findings], controls: Collection[str] = ()) -> list[Verdict]:
+def verdicts_on(
+    findings: Sequence[Findings], controls: Collection[str] = (), *, tolerance: float = TOLERANCE
+) -> list[Verdict]:
     """A verdict on every finding; `controls` are the defenses that are random policies.
 
-    - leaks: the worst case over attacks, averaged over images, is clearly above the null (lower end of its 95% interval above
-      0), or some image reaches the smallest eps and its null does not, or reconstructions pick the right image
-      more often than chance.
+    - leaks: some attacker tells the private images from decoys of their class: they rank higher, or are first more often, than
+      luck allows. The test is exact and corrected for the number of attacks.
     - attack failed even without defense: none of that without the defense either.
-    - protects: the undefended attack works, none of that with the defense, and no doubt is left: see `doubts`.
+    - protects: the undefended attack leaks; with the defense, no attacker's mean percentile can be above `tolerance`, and none
+      has the right image first more often than luck allows.
     - cannot tell: everything else.
     """
     bare = {one.setting: one for one in findings if one.defense == UNDEFENDED}
     random = [one for one in findings if one.defense in controls]
     return [
-        _verdict(one, bare.get(one.setting), [other for other in random if other.setting == one.setting])
+        _verdict(one, bare.get(one.setting), [other for other in random if other.setting == one.setting], tolerance)
         for one in findings
     ]
 
 
-def attack_works(findings: Findings) -> bool | None:
-    """Whether the attacks clearly get something; None where a single image cannot say."""
-    if signs_of_leakage(findings):
-        return True
-    return None if findings.n < 2 else False
+def leaks(findings: Findings) -> bool:
+    """Whether some attacker tells the private images from others of their class."""
+    return findings.p < SIGNIFICANT
 
 
-def signs_of_leakage(findings: Findings) -> list[str]:
-    """What shows that something leaks, in words; empty where nothing does."""
-    gain, signs = findings.spreads.gain, []
-    if gain.above_zero:
-        signs.append(
-            f"the worst case over {_attacks(findings)} beats a guess of one colour by {gain.words()}{_sd(gain)}"
-        )
-    if findings.success and findings.success[0].beyond_null:
-        signs.append(findings.success[0].text)
-    if findings.identified is not None and findings.identified.above_chance:
-        signs.append(findings.identified.text)
-    return signs
+def grade_of(findings: Findings) -> Grade:
+    """How much the worst attacker gets, for people."""
+    if not leaks(findings) or findings.identified is None:
+        return "nothing found"
+    if max(attack.detail.mean for attack in findings.attacks) > EXACT:
+        return "exact"
+    first = max(attack.identified.first.fraction for attack in findings.attacks if attack.identified is not None)
+    return "recognisable" if first > 0.5 else "faint"
 
 
-def find_doubts(findings: Findings, bare: Findings, saved: Comparison | None) -> list[str]:
-    """Why a defense without signs of leakage still cannot be said to protect, in words; empty where it can.
-
-    The images have to be enough. The whole interval of the mean gain has to lie below 0, and the gain clearly below the
-    undefended one on the same images. No image may stand out. All attacks have to be run to their end.
-    """
-    gain, doubts = findings.spreads.gain, []
-    if findings.n < LEAST_IMAGES:
-        doubts.append(f"{findings.n} images are too few, at least {LEAST_IMAGES} are needed")
-    if gain.high is None or gain.high > 0:
-        doubts.append("the mean could still be above that of one colour")
-    if findings.worst[0].gain >= STANDS_OUT:
-        doubts.append(f"image {findings.worst[0].index} alone leaks {findings.worst[0].gain:.1f} dB over one colour")
-    if saved is None or saved.difference.n < min(LEAST_IMAGES, findings.n):
-        doubts.append("too few of the images were attacked without the defense as well")
-    elif not saved.difference.above_zero:
-        doubts.append("the undefended attack is not clearly better on the same images")
-    if findings.diverged > MOST_DIVERGED * findings.n:
-        doubts.append(f"every run diverged for {findings.diverged} of {findings.n} images")
+def find_doubts(findings: Findings, bare: Findings, tolerance: float) -> list[str]:
+    """Why a defense that does not leak still cannot be said to protect, in words; empty where it can."""
+    doubts = []
+    for attack in findings.attacks:
+        found, who = attack.identified, f"{attack.name}, {attack.attacker} attacker"
+        if found is None:
+            doubts.append(f"{who}: no image has another of its class to be told from")
+            continue
+        if found.high > tolerance:
+            doubts.append(
+                f"{who}: the right image could rank above {found.high:.0%} of the others, more than the {tolerance:.0%} that "
+                "are tolerated"
+            )
+        if found.first_p < SIGNIFICANT:
+            doubts.append(f"{who}: the right image comes first for {found.first.count} of {found.n} images")
     if findings.missing_runs:
         doubts.append(f"{findings.missing_runs} runs are missing")
     if untried := sorted(_names(bare) - _names(findings)):
@@ -122,7 +121,7 @@ def find_doubts(findings: Findings, bare: Findings, saved: Comparison | None) ->
     return doubts
 
 
-def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Findings]) -> Verdict:
+def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Findings], tolerance: float) -> Verdict:
     undefended = findings.defense == UNDEFENDED
     saved = None if undefended or bare is None else compare_with_undefended(bare, findings)
     control = (
@@ -130,13 +129,15 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
         if undefended or findings.defense in {one.defense for one in random}
         else compare_with_controls(findings, random)
     )
-    working = None if bare is None else attack_works(bare)
-    doubts = [] if undefended or bare is None else find_doubts(findings, bare, saved)
-    level, text = _level_and_text(findings, bare, working, doubts)
-    if saved is not None and level in (LEAKS, PROTECTS):
-        text += f" {saved.text}"
-    if control is not None:
-        text += f" {control.text}"
+    doubts = [] if undefended or bare is None else find_doubts(findings, bare, tolerance)
+    level = _level(findings, bare, doubts)
+    found = findings.identified
+    needed = None
+    if level == CANNOT_TELL and found is not None:
+        needed = images_needed(found.percentile, tolerance, len(findings.attacks), found.decoys)
+    text = _text(findings, bare, level, doubts, needed, tolerance)
+    for comparison in (saved if level in (LEAKS, PROTECTS) else None, control if level != FAILED else None):
+        text += "" if comparison is None else f" {comparison.text}"
     return Verdict(
         findings.dataset,
         findings.model,
@@ -144,60 +145,75 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
         findings.defense,
         level,
         TONES[level],
+        grade_of(findings),
         text,
         n=findings.n,
-        gain=findings.spreads.gain,
-        undefended=None if bare is None else bare.spreads.gain,
-        undefended_works=working,
+        identified=found,
+        p=findings.p,
+        undefended_leaks=None if bare is None else leaks(bare),
         saved=saved,
         control=control,
-        standing_out=_standing_out(findings),
         doubts=tuple(doubts),
+        needed=needed,
     )
 
 
-def _level_and_text(
-    findings: Findings, bare: Findings | None, working: bool | None, doubts: Sequence[str]
-) -> tuple[Level, str]:
-    gain = findings.spreads.gain
-    lost = (
-        f" {findings.diverged_runs} of {findings.runs} runs diverged and count as failed."
-        if findings.diverged_runs
-        else ""
-    )
-    if leaking := signs_of_leakage(findings):
-        mean = "" if gain.above_zero else f"; on average {_over_one_colour(findings)}"
-        return LEAKS, f"Leaks: {'; '.join(leaking)}{mean}.{lost}"
+def _level(findings: Findings, bare: Findings | None, doubts: Sequence[str]) -> Level:
+    if leaks(findings):
+        return LEAKS
+    if bare is None or findings.identified is None:
+        return CANNOT_TELL
+    if not leaks(bare):
+        return FAILED
+    return CANNOT_TELL if doubts else PROTECTS
+
+
+def _text(
+    findings: Findings,
+    bare: Findings | None,
+    level: Level,
+    doubts: Sequence[str],
+    needed: int | None,
+    tolerance: float,
+) -> str:
+    grade = grade_of(findings)
+    lost = f" {findings.diverged_runs} of {findings.runs} runs diverged." if findings.diverged_runs else ""
+    if findings.identified is None:
+        return f"Cannot tell: no image has another of its class to be told from.{lost}"
+    said = _found(findings, findings.identified)
+    more = "" if needed is None else f" About {needed} images would decide."
+    if level == LEAKS:
+        return f"Leaks ({grade}: {GRADES[grade]}). {said}.{lost}"
+    if level == FAILED:
+        there = "" if bare is None or bare is findings else f" Without the defense: {_words_of(bare)}."
+        return f"Attack failed even without defense, so that nothing is shown of one. {said}.{there}{lost}"
     if bare is None:
-        return (
-            CANNOT_TELL,
-            f"Cannot tell: no undefended attack was run here; with the defense {_over_one_colour(findings)}.{lost}",
-        )
-    if working is None:
-        return CANNOT_TELL, f"Cannot tell: a single image says nothing of the others; it gains {gain.words()}.{lost}"
-    if not working:
-        there = f"the worst case over {_attacks(bare)} is {_over_one_colour(bare)}"
-        here = "" if findings.defense == UNDEFENDED else f"; with it {gain.words()}, which shows nothing"
-        return FAILED, f"Attack failed even without defense: {there}{here}.{lost}"
-    if doubts:
-        return CANNOT_TELL, f"Cannot tell from {_over_one_colour(findings)}: {'; '.join(doubts)}.{lost}"
-    room = f"none gains {STANDS_OUT:g} dB, at 95% confidence fewer than {percent_round_up(_standing_out(findings).upper)} do"
-    bound = f"; {findings.success[0].text}" if findings.success else ""
+        return f"Cannot tell: no undefended attack was run here. {said}.{lost}{more}"
+    if level == CANNOT_TELL:
+        return f"Cannot tell from {findings.n} images. {said}. {_sentences(doubts)}{lost}{more}"
     knowing = any(attack.attacker != "plain" for attack in findings.attacks)
     unknown = "" if knowing else " No attacker who knows the defense was tried."
-    return PROTECTS, (
-        f"Protects against the {_attacks(findings)} tried: the worst case stays below a guess of one colour, "
-        f"{gain.words()}{_sd(gain)}; {room}{bound}.{unknown}{lost}"
+    return f"Protects against the {_attacks(findings)} tried, within a tolerance of {tolerance:.0%}. {said}.{unknown}{lost}"
+
+
+def _found(findings: Findings, found: Identification) -> str:
+    """What the attacker who identifies best got, for somebody who has never heard of PSNR."""
+    who = " who ignores the defense" if findings.worst.attacker == "plain" else " who knows the defense"
+    return (
+        f"To an attacker{'' if findings.defense == UNDEFENDED else who}, the right image looks more like what was rebuilt than "
+        f"{found.percentile:.0%} of {found.decoys:.0f} other images of its class (95% interval {found.interval}; by chance 50%), "
+        f"and is the most alike of all for {found.first.count} of {found.n} images (by chance "
+        f"{found.first_chance * found.n:.1f})"
     )
 
 
-def _standing_out(findings: Findings) -> Proportion:
-    return proportion(sum(one.gain >= STANDS_OUT for one in findings.images), findings.n)
+def _words_of(findings: Findings) -> str:
+    found = findings.identified
+    return "no image has a decoy" if found is None else f"above {found.percentile:.0%} ({found.interval}, n={found.n})"
 
 
-def _over_one_colour(findings: Findings) -> str:
-    gain = findings.spreads.gain
-    return f"{gain.words()} over one colour{_sd(gain)}"
+def _sentences(doubts: Sequence[str]) -> str:
+    return "".join(f"{one[:1].upper()}{one[1:]}. " for one in doubts).rstrip()
 
 
 def _attacks(findings: Findings) -> str:
@@ -207,7 +223,3 @@ def _attacks(findings: Findings) -> str:
 def _names(findings: Findings) -> set[str]:
     """The attacks without their settings, which may be tuned per defense."""
     return {attack.name for attack in findings.attacks}
-
-
-def _sd(gain: Spread) -> str:
-    return "" if gain.sd is None else f", {gain.sd:.1f} dB from image to image"

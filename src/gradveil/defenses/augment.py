@@ -1,5 +1,6 @@
 """Share the gradients of transformed images (Gao et al., CVPR 2021), and the attacker who knows the policy."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -8,10 +9,11 @@ import torch
 from torch import Tensor
 
 from gradveil.attacks import Attack, Attacker, Evidence, Inversion
-from gradveil.attacks.draws import Draw, SimulateDraws, SimulatePolicy, draws_of
+from gradveil.attacks.draws import Draw, SimulateDraws, SimulatePolicy, draws_of, possible_draws
 from gradveil.attacks.undo import Undo
-from gradveil.defenses.base import Defense
+from gradveil.defenses.base import MOST_APPEARANCES, Defense
 from gradveil.errors import GradveilError
+from gradveil.randomness import generator
 from gradveil.transforms.policy import Policy
 from gradveil.transforms.sampling import random_policies
 
@@ -57,6 +59,18 @@ class PolicyDefense(Defense):
         if self.knows == "draw":
             return Undo().undo_draws(images, self._draws(*images.shape[:2]), public)
         return Undo().undo_policy(images, self.policy, public, seed=seed)
+
+    def appearances(self, images: Tensor, *, seed: int) -> Iterator[Tensor]:
+        if self.how == "simulate":  # what is rebuilt is the private image
+            yield images
+        elif self.knows == "draw":
+            places = 0 if self.draw_key is None else len(self.draw_key[1])
+            for draw in dict.fromkeys(self._draws(places, images.shape[1])):
+                yield draw(images)
+        else:
+            chance = generator(seed, "appearances")
+            for draw in possible_draws(self.policy, images.shape[1], most=MOST_APPEARANCES, chance=chance):
+                yield draw(images)
 
     @property
     def knowledge(self) -> str:

@@ -1,6 +1,7 @@
 """What a participant does so that less leaks, and how an attacker who knows of it answers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -10,6 +11,9 @@ from gradveil.attacks import Attack, Attacker, Evidence, Inversion
 from gradveil.client import Client
 from gradveil.naming import format_settings
 from gradveil.types import Batch, Gradients
+
+# Ways in which an image may have come out that an attacker compares with what it rebuilt.
+MOST_APPEARANCES = 128
 
 
 class Defense:
@@ -25,9 +29,10 @@ class Defense:
     What an attacker who knows the defense does:
 
     - `adapt`: the search for images, changed;
-    - `undo`: from rebuilt images to the private ones.
+    - `undo`: from rebuilt images to the private ones;
+    - `appearances`: how an image that the attacker looks for may have come out.
 
-    A defense with neither has only been shown against attackers who ignore it. In words: `knowledge` is what that attacker
+    A defense with none of them has only been shown against attackers who ignore it. In words: `knowledge` is what that attacker
     knows and does, `guarantee` what is proven. Use a frozen dataclass: its fields are the settings in its text (`prune:0.7`).
 
         @dataclass(frozen=True)
@@ -70,6 +75,10 @@ class Defense:
     def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
         """Estimates of the private images from rebuilt images (B, C, H, W) in [0, 1]."""
         return images
+
+    def appearances(self, images: Tensor, *, seed: int) -> Iterator[Tensor]:
+        """The images (N, C, H, W) in [0, 1] in every way in which the network may have seen them."""
+        yield images
 
     def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> "Defense":
         """The defense as this attacker knows it; only where there is more to know than its settings, such as its draws."""

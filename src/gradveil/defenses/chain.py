@@ -1,12 +1,14 @@
 """Several defenses at once."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Attacker, Evidence, Inversion
 from gradveil.client import Client
-from gradveil.defenses.base import Defense
+from gradveil.defenses.base import MOST_APPEARANCES, Defense
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
 from gradveil.types import Gradients
@@ -56,6 +58,18 @@ class Chain(Defense):
         for member, own in reversed(self._with_seeds(seed)):
             images = member.undo(images, evidence, seed=own)
         return images
+
+    def appearances(self, images: Tensor, *, seed: int) -> Iterator[Tensor]:
+        def through(members: list[tuple[Defense, int]], looks: Tensor) -> Iterator[Tensor]:
+            if not members:
+                yield looks
+                return
+            (member, own), *rest = members
+            for after in member.appearances(looks, seed=own):
+                yield from through(rest, after)
+
+        # Two hybrids multiply: the first ones count.
+        yield from islice(through(self._with_seeds(seed), images), MOST_APPEARANCES)
 
     def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
         members = (member.known_by(attacker, seed=own, indices=indices) for member, own in self._with_seeds(seed))

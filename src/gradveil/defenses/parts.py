@@ -7,7 +7,7 @@ from gradveil.defenses.base import Defense, PoissonSampled
 from gradveil.defenses.chain import Chain
 from gradveil.defenses.dp_sgd import DpSgd
 
-Hook = Literal["images", "network", "client", "gradients"]
+Hook = Literal["images", "network", "client", "gradients", "undo"]
 
 
 def parts(defense: Defense) -> tuple[Defense, ...]:

@@ -1,6 +1,6 @@
 """A defense that is there while the network is trained and not when its gradient is attacked, as in the papers' code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -49,6 +49,9 @@ class TrainOnly(Defense):
 
     def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
         return self.inner.undo(images, evidence, seed=seed)
+
+    def appearances(self, images: Tensor, *, seed: int) -> Iterator[Tensor]:
+        return self.inner.appearances(images, seed=seed)
 
     def known_by(self, attacker: Attacker, *, seed: int, indices: Tensor) -> Defense:
         return replace(self, inner=self.inner.known_by(attacker, seed=seed, indices=indices))

@@ -71,12 +71,16 @@ class Participant:
     def work(self, number: int) -> Work:
         """What it works on in round `number`."""
         indices = self._batch_indices(number)
-        private = self.images.take(indices)
-        if self.plan.augment and len(indices):
-            cropped = crop_and_flip(private.images, indices, derive_seed(self.plan.seed, "crop"), number)
-            private = replace(private, images=cropped)
+        private = self.view(indices, number)
         transformed = self.defense.images(private.images, seed=image_seed(self.plan, number), indices=indices)
         return Work(indices, private, transformed)
+
+    def view(self, indices: Tensor, number: int) -> ImageSet:
+        """The training images at `indices` as crop and flip leave them in round `number`, whoever they belong to."""
+        taken = self.images.take(indices)
+        if not self.plan.augment or not len(indices):
+            return taken
+        return replace(taken, images=crop_and_flip(taken.images, indices, derive_seed(self.plan.seed, "crop"), number))
 
     def contribute(self, network: nn.Module, number: int) -> Update:
         """Its update in round `number` from the weights in `network`, which is left as it was."""

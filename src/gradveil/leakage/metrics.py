@@ -23,13 +23,3 @@ def ssim(guess: Tensor, truth: Tensor) -> Tensor:
     value = structural_similarity_index_measure(guess, truth, data_range=1.0, reduction="none", k1=0.01, k2=0.03)
     assert isinstance(value, Tensor)
     return value.reshape(len(guess))
-
-
-def null_psnr(truth: Tensor) -> Tensor:
-    """PSNR of the best constant colour, (B,): what an attacker gets who learns nothing but each channel's mean."""
-    return psnr(truth.mean((2, 3), keepdim=True).expand_as(truth), truth)
-
-
-def gain(guess: Tensor, truth: Tensor) -> Tensor:
-    """PSNR over the null in dB, (B,): the leakage figure that can be compared between transformations."""
-    return psnr(guess, truth) - null_psnr(truth)

@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 
 from gradveil.errors import GradveilError
 from gradveil.io.typed_json import from_json
+from gradveil.leakage.lineups import Rank
 from gradveil.leakage.scenario import ScenarioKey
 
-# `estimate` is there where the attacker made something else of the reconstruction, by undoing a transformation.
+# `estimate` is there where the attacker made something else of the rebuilt image: a policy undone, noise taken out.
 PICTURES = ("original", "transformed", "reconstruction")
 ESTIMATE = "estimate"
 LARGEST_RECORD = 16 * 2**20
@@ -15,11 +16,15 @@ LARGEST_RECORD = 16 * 2**20
 
 @dataclass(frozen=True)
 class Record:
-    """What the attack got out of one image; PSNR in dB, pictures as base64 PNG, `distance` None when it is no number.
+    """What the attack got out of one private image; PSNR in dB, pictures as base64 PNG, `distance` None when it is no number.
 
-    - The original is the private image, the transformed one what the network saw of it.
+    - `rank` is its place among decoys of its class by what was rebuilt, None where there is no decoy. `placebo` is the place of
+      an image of the class that was not attacked.
+    - `psnr`, `ssim`, `mse` are of the attacker's estimate to the private image; `guess_psnr` and `guess_ssim` of the best guess
+      that the same attacker makes without the gradient, which is in words `guess`.
+    - `published_psnr` and `published_ssim` are what papers report: of the rebuilt image to the shared one.
+    - `labels_read` is the fraction of the batch's labels that the gradient gives away, None where they cannot be read.
     - `unit` are the images of its batch, by their numbers.
-    - `label_accuracy` is the fraction of the batch's labels that the attacker had right.
     - `similarity` is how alike the gradients were at some `iterations`, over all parameters and over the `shallow` and `deep`
       third of them; `layers` is the same per parameter in the end.
     """
@@ -28,15 +33,17 @@ class Record:
     index: int
     unit: tuple[int, ...]
     label: str
-    psnr_transformed: float
-    psnr_original: float
-    ssim_transformed: float
-    ssim_original: float
-    mse_transformed: float
-    mse_original: float
-    null_psnr: float
-    null_psnr_original: float
-    label_accuracy: float
+    rank: Rank | None
+    placebo: Rank | None
+    psnr: float
+    ssim: float
+    mse: float
+    guess: str
+    guess_psnr: float
+    guess_ssim: float
+    published_psnr: float
+    published_ssim: float
+    labels_read: float | None
     distance: float | None
     iterations: int
     restarts: int
@@ -53,32 +60,21 @@ class Record:
         return self.ended == "diverged"
 
     @property
-    def gain(self) -> float:
-        """PSNR over the best constant colour, both to the transformed image, which is what was shared."""
-        return self.psnr_transformed - self.null_psnr
+    def detail(self) -> float:
+        """How much nearer the estimate is than the guess without the gradient, in dB; both to the private image."""
+        return self.psnr - self.guess_psnr
 
     @property
-    def gain_original(self) -> float:
-        """The same to the original image, which is what a person cares about."""
-        return self.psnr_original - self.null_psnr_original
-
-    @property
-    def psnr_leaked(self) -> float:
-        """The PSNR by which a defense is judged, chosen as for `leaked`."""
-        return self.psnr_transformed if self.scenario.attacker == "plain" else self.psnr_original
-
-    @property
-    def leaked(self) -> float:
-        """The gain by which a defense is judged: to what was shared, or to the original where the attacker knows the defense."""
-        return self.gain if self.scenario.attacker == "plain" else self.gain_original
+    def percentile(self) -> float | None:
+        """The fraction of decoys that the private image ranks above; None where there is no decoy."""
+        return None if self.rank is None else self.rank.percentile
 
     def figures(self) -> dict[str, object]:
-        """The record without its pictures, gains included: what `--json` prints."""
+        """The record without its pictures, with what follows from it: what `--json` prints."""
         figures = {name: value for name, value in asdict(self).items() if name not in ("scenario", "pictures")}
         return figures | {
-            "gain": round(self.gain, 4),
-            "gain_original": round(self.gain_original, 4),
-            "beats_null": self.leaked > 0,
+            "percentile": None if self.percentile is None else round(self.percentile, 4),
+            "detail": round(self.detail, 4),
             "diverged": self.diverged,
         }
 
@@ -90,6 +86,9 @@ class Record:
         """Read what `to_json` wrote; anything else is refused field by field."""
         try:
             record = from_json(cls, text, largest=LARGEST_RECORD)
+            for found in (record.rank, record.placebo):
+                if found is not None and not 1 <= found.rank <= 1 + len(found.decoys) > 1:
+                    raise ValueError(f"expected a rank among decoys, got {found.rank} of {len(found.decoys)}")
             if not set(PICTURES) <= set(record.pictures) <= {*PICTURES, ESTIMATE}:
                 raise ValueError(f"its pictures must be {', '.join(PICTURES)}")
         except (ValueError, GradveilError) as error:

@@ -1,16 +1,19 @@
 """From a reconstruction to records: matched with the images, measured, and with everything the attacker knew."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from gradveil.attacks import Attack, Reconstruction, Trace
-from gradveil.attacks.labels import label_accuracy
+from gradveil.attacks import Attack, Evidence, Reconstruction, Trace
+from gradveil.attacks.guesses import estimate, informed_guess
+from gradveil.attacks.labels import label_accuracy, read_labels
 from gradveil.client import share as share_gradient
 from gradveil.defenses import Defense
+from gradveil.defenses.parts import acts
+from gradveil.errors import GradveilError
 from gradveil.io.animation import to_gif
 from gradveil.io.pictures import to_png
 from gradveil.leakage import metrics
@@ -32,25 +35,31 @@ class Result:
 def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstruction) -> list[Result]:
     """One result per image of the share."""
     transformed, original = to_unit(share.transformed), to_unit(share.originals.images)
-    known, indices = share.known_defense(scenario), torch.tensor(share.indices)
-    undone = found.images if known is None else known.undo(found.images, share.evidence, seed=scenario.seed)
-    order = assignment(found.images, transformed) if known is None else assignment(undone, original)
-    rebuilt, estimates = found.images[order], undone[order]
+    known, evidence = share.known_defense(scenario), share.evidence
+    if known is not None and acts(known, "undo"):
+        estimated = known.undo(found.images, evidence, seed=scenario.seed)
+    else:
+        estimated = estimate(found.images, evidence)
+    order = assignment(found.images, transformed) if known is None else assignment(estimated, original)
+    rebuilt, estimates = found.images[order], estimated[order]
+    compared = rebuilt
     if attack.rebuilds_private_images:
         # What was shared is to be compared with what the defense makes of the guess.
-        rebuilt = to_unit(scenario.defense.images(to_bytes(rebuilt), seed=share.draw_seed, indices=indices))
+        indices = torch.tensor(share.indices)
+        compared = to_unit(scenario.defense.images(to_bytes(rebuilt), seed=share.draw_seed, indices=indices))
+    guess = best_guess(evidence, share.originals)
     figures = {
-        "psnr_transformed": metrics.psnr(rebuilt, transformed),
-        "psnr_original": metrics.psnr(estimates, original),
-        "ssim_transformed": metrics.ssim(rebuilt, transformed),
-        "ssim_original": metrics.ssim(estimates, original),
-        "null_psnr": metrics.null_psnr(transformed),
-        "null_psnr_original": metrics.null_psnr(original),
+        "psnr": metrics.psnr(estimates, original),
+        "ssim": metrics.ssim(estimates, original),
+        "guess_psnr": metrics.psnr(guess.images, original),
+        "guess_ssim": metrics.ssim(guess.images, original),
+        "published_psnr": metrics.psnr(compared, transformed),
+        "published_ssim": metrics.ssim(compared, transformed),
     }
-    errors = {"mse_transformed": metrics.mse(rebuilt, transformed), "mse_original": metrics.mse(estimates, original)}
+    errors = metrics.mse(estimates, original)
     labels = share.originals.labels
-    right = label_accuracy(found.labels, labels) if found.labels is not None else 0.0
-    knowledge = attacker_knowledge(scenario, known, attack, share.evidence.public)
+    read = _labels_read(evidence, found, labels, scenario.seed)
+    knowledge = attacker_knowledge(scenario, known, attack, evidence.public)
     trace = found.trace
     results = []
     for row, index in enumerate(share.indices):
@@ -61,12 +70,17 @@ def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstr
         }
         if not torch.equal(rebuilt[row], estimates[row]):
             pictures[ESTIMATE] = to_png(to_bytes(estimates)[row])
+        lineup, placebo = share.lineups[row], share.placebos[row]
         record = Record(
             scenario=scenario.key,
             index=index,
             unit=share.indices,
             label=share.originals.classes[int(labels[row])],
-            label_accuracy=round(right, 4),
+            rank=None if lineup is None else lineup.rank(found.images, known, seed=scenario.seed),
+            placebo=None if placebo is None else placebo.rank(found.images, known, seed=scenario.seed),
+            mse=float(f"{float(errors[row]):.6g}"),
+            guess=guess.words,
+            labels_read=read,
             distance=found.distance if math.isfinite(found.distance) else None,
             iterations=found.iterations,
             restarts=found.restarts,
@@ -78,10 +92,44 @@ def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstr
             pictures=pictures,
             gradveil=__version__,
             **{name: round(float(values[row]), 4) for name, values in figures.items()},
-            **{name: float(f"{float(values[row]):.6g}") for name, values in errors.items()},
         )
         results.append(Result(record, None if trace is None else to_gif(trace.frames[:, int(order[row])])))
     return results
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What an attacker guesses without the gradient: `images` (B, C, H, W), and what they are in words."""
+
+    images: Tensor
+    words: str
+
+
+def best_guess(evidence: Evidence, private: ImageSet) -> Guess:
+    """The mean of the public images of the class, of all of them where no label is known, or else one colour.
+
+    The colour is the best there is for each private image, which nobody knows: the guess is better than anybody's.
+    """
+    # An attacker may know labels and not their order; the guess for a label is the same.
+    labels = None if evidence.labels is None else private.labels
+    informed = informed_guess(replace(evidence, labels=labels))
+    if informed is not None:
+        return Guess(
+            informed, f"the mean of {'all public images' if labels is None else 'the public images of the class'}"
+        )
+    original = to_unit(private.images)
+    return Guess(original.mean((2, 3), keepdim=True).expand_as(original), "the best single colour")
+
+
+def _labels_read(evidence: Evidence, found: Reconstruction, truth: Tensor, seed: int) -> float | None:
+    """The fraction of labels that the gradient gives away: as the attack found them, or read off where it was told them."""
+    labels = found.labels
+    if evidence.labels is not None:
+        try:
+            labels = read_labels(replace(evidence, labels=None), seed=seed)
+        except GradveilError:  # there is no last layer to read them off
+            return None
+    return None if labels is None else round(label_accuracy(labels, truth), 4)
 
 
 def assignment(guesses: Tensor, targets: Tensor) -> Tensor:
@@ -108,8 +156,7 @@ def attacker_knowledge(
     }
     if scenario.users > 1:
         known["users"] = f"only the mean of {scenario.users} is seen, who has which label is known"
-    if scenario.attacker != "plain" or attack.start in ("class-mean", "public-image"):
-        known["public images"] = "none" if public is None else f"{len(public)} of the same kind"
+    known["public images"] = "none" if public is None else f"{len(public)} of the same kind"
     if scenario.client is not share_gradient:
         known["local training"] = f"{scenario.key.client}, rate and number of steps known"
         known["order of the images"] = "known" if scenario.order_known else "unknown, labels sorted"

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from gradveil.attacks import Attack, Evidence
 from gradveil.defenses import Defense, as_attacked
 from gradveil.errors import GradveilError
+from gradveil.leakage.lineups import Lineup, draw_lineups
 from gradveil.leakage.scenario import Scenario
 from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import derive_seed, generator
@@ -41,6 +42,9 @@ class Share:
     # Of the attack, and of what the defense drew for the images.
     seed: int
     draw_seed: int
+    # Per image where the attacker has to find it, and where it has nothing to find.
+    lineups: tuple[Lineup | None, ...]
+    placebos: tuple[Lineup | None, ...]
 
     @classmethod
     def of(
@@ -55,7 +59,8 @@ class Share:
             shared = as_attacked(defense).share(scenario.actual_client, network, batch, seed=seed)
         evidence = evidence_of(scenario, network, shared, originals, public)
         seed = derive_seed(scenario.seed, "attack", *indices)
-        return cls(indices, originals, transformed, evidence, seed, draw_seed=scenario.seed)
+        lineups = draw_lineups(images, indices, seed=scenario.seed)
+        return cls(indices, originals, transformed, evidence, seed, scenario.seed, *lineups)
 
     def known_defense(self, scenario: Scenario) -> Defense | None:
         """The defense as far as the attacker knows it."""

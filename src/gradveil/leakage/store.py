@@ -44,14 +44,15 @@ class Store:
     def _path(self, scenario: ScenarioKey, batch: tuple[int, ...], index: int) -> Path:
         digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), batch, index], sort_keys=True).encode())
         digest.update(self._content_hash)
-        private = self.images.take(batch)
-        digest.update(content_hash([private.images, private.labels]))
         return self.folder / "records" / f"{digest.hexdigest()[:32]}.json"
 
     @cached_property
     def _content_hash(self) -> bytes:
-        public = [] if self.public is None else [self.public.images, self.public.labels]
-        return content_hash([*self.network.state_dict().values(), *public])
+        # All images, not only those attacked: the others are decoys.
+        sets = [one for one in (self.images, self.public) if one is not None]
+        return content_hash(
+            [*self.network.state_dict().values(), *(t for one in sets for t in (one.images, one.labels))]
+        )
 
 
 def read_record(path: Path) -> Record:
