@@ -1,5 +1,6 @@
 """Everything the records of a run allow to be said, computed once for whatever is written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,11 +10,13 @@ from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.coverage import missing_parts
 from gradveil.auditing.findings import Findings, findings_of
 from gradveil.auditing.folder import RunFolder, read_run
+from gradveil.auditing.placebo import Placebo, placebo_of
 from gradveil.auditing.properties import image_properties
 from gradveil.auditing.statements import statements
 from gradveil.auditing.summary import OverallVerdict, overall_verdicts
-from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level, Verdict, verdicts_on
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Grade, Level, Verdict, verdicts_on
 from gradveil.auditing.vulnerability import Vulnerability, vulnerability_of
+from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.training.stage import Stage
 
@@ -26,6 +29,12 @@ _HEADLINES: dict[Level, tuple[str, str]] = {
         "was not tested, as the attacks fail without it too",
         "were not tested, as the attacks fail without them too",
     ),
+}
+_BARE: dict[Grade, str] = {
+    "exact": "the private image itself is rebuilt",
+    "recognisable": "the right image is found",
+    "faint": "a trace of the right image is found",
+    "nothing found": "the attacks find nothing",
 }
 
 
@@ -43,13 +52,22 @@ class DefenseSummary:
     """A defense over all stages."""
 
     overall: OverallVerdict
-    verdicts: tuple[Verdict, ...]
+    judgments: tuple[Judgment, ...]
     loss: AccuracyLoss | None
 
     @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return tuple(one.verdict for one in self.judgments)
+
+    @property
+    def decisive(self) -> Judgment:
+        """That of the stage which the overall verdict comes from."""
+        return next(one for one in self.judgments if one.verdict.stage == self.overall.stage)
+
+    @property
     def worst(self) -> Verdict:
-        """That of the stage where most leaks."""
-        return max(self.verdicts, key=lambda verdict: verdict.percentile)
+        """The verdict at that stage."""
+        return self.decisive.verdict
 
 
 @dataclass(frozen=True)
@@ -107,9 +125,22 @@ class Study:
         networks: dict[tuple[str, str], list[DefenseSummary]] = {}
         for one in overall_verdicts(self.verdicts):
             key = (one.dataset, one.model)
-            own = [v for v in self.verdicts if (v.dataset, v.model, v.defense) == (*key, one.defense)]
+            own = [
+                judgment
+                for setting, judgments in self.stages.items()
+                for judgment in judgments
+                if (*setting[:2], judgment.findings.defense) == (*key, one.defense)
+            ]
             networks.setdefault(key, []).append(DefenseSummary(one, tuple(own), self.loss(*key, one.defense)))
         return networks
+
+    @cached_property
+    def placebos(self) -> dict[tuple[str, str], Placebo | None]:
+        """By (dataset, model): how images that were not attacked rank, at 50% if the measure is sound."""
+        networks: dict[tuple[str, str], list[Record]] = {}
+        for record in self.run.records:
+            networks.setdefault((record.scenario.dataset, record.scenario.model), []).append(record)
+        return {key: placebo_of(records) for key, records in networks.items()}
 
     @cached_property
     def vulnerabilities(self) -> list[Vulnerability]:
@@ -134,16 +165,28 @@ class Study:
 
     @cached_property
     def headline(self) -> str:
-        """The whole study in a sentence."""
-        levels = [
-            one.overall.level for own in self.summaries.values() for one in own if one.overall.defense != UNDEFENDED
-        ]
+        """The whole study in two sentences: what leaks without a defense, and how many defenses leak; controls are none."""
+        overall = [one.overall for own in self.summaries.values() for one in own]
+        bare = _without_defense([one for one in overall if one.defense == UNDEFENDED])
+        levels = [one.level for one in overall if one.defense != UNDEFENDED and not is_control(one.defense)]
         if not levels:
-            return "No defense was attacked here, only gradients as they are."
+            return f"{bare}No defense was attacked here."
         counts = {level: levels.count(level) for level in _HEADLINES}
         parts = [f"{count} {_HEADLINES[level][count > 1]}" for level, count in counts.items() if count]
         what = "defense" if len(self.summaries) == 1 else "defended network"
-        return f"Of {len(levels)} {what}{'s' if len(levels) > 1 else ''}, {', '.join(parts)}."
+        return f"{bare}Of {len(levels)} {what}{'s' if len(levels) > 1 else ''}, {', '.join(parts)}."
+
+
+def _without_defense(verdicts: Sequence[OverallVerdict]) -> str:
+    """What gradients give away as they are, of one network or of several."""
+    if not verdicts:
+        return ""
+    if len(verdicts) == 1:
+        (one,) = verdicts
+        found = f"{_BARE[one.grade]} ({one.grade})" if one.level == LEAKS else _BARE["nothing found"]
+        return f"Without a defense {found}. "
+    leaking = sum(one.level == LEAKS for one in verdicts)
+    return f"Without a defense {leaking} of {len(verdicts)} networks leak{'s' if leaking == 1 else ''}. "
 
 
 def read_study(folder: Path) -> Study:

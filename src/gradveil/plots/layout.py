@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from gradveil.errors import GradveilError
 from gradveil.io.files import writing
-from gradveil.plots.look import CAPTION, LABEL, LOOK, METADATA, QUIET, WIDTH, Floats
+from gradveil.plots.look import CAPTION, INK, LABEL, LOOK, METADATA, QUIET, SMALL, WIDTH, Floats
 
 LONGEST_NAME = 52
 
@@ -81,6 +81,21 @@ def place_axes(axes: Axes, *, top: float, bottom: float, right: float = 0.2) -> 
     outer = axes.get_tightbbox(figure.canvas.get_renderer())  # type: ignore[attr-defined]
     assert outer is not None
     put(0.8 + 0.12 - outer.x0 / figure.dpi)
+
+
+def mark_chance(axes: Axes, tolerance: float, chance: float = 50.0) -> None:
+    """Upright lines, named above the axes, where percentiles are by chance and up to where a defense may be said to protect."""
+    low, high = axes.get_xlim()
+    percent = f"{round(50 * tolerance / chance)}%"
+    # Names point away from each other, and into the picture.
+    side = "left" if tolerance < low + 0.75 * (high - low) else "right"
+    for at, name, dashes, align in (
+        (chance, "chance 50%", "-", "right"),
+        (tolerance, f"tolerance {percent}", (0, (4, 3)), side),
+    ):
+        axes.axvline(at, color=INK, linewidth=0.9, linestyle=dashes, zorder=1.5)
+        axes.annotate(name, (at, 1), (0, 3), xycoords=("data", "axes fraction"), textcoords="offset points", size=SMALL,
+                      color=QUIET, ha=align, va="bottom")  # fmt: skip
 
 
 def shorten(name: str, longest: int = LONGEST_NAME) -> str:

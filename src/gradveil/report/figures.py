@@ -45,9 +45,11 @@ class Plot:
 def leakage_plot(study: Study, dataset: str, model: str) -> Plot:
     """Leakage per stage and defense."""
     rows = leakage_rows(study, dataset, model)
-    said = "; ".join(f"{row.stage}, {defense_title(row.defense)}: {row.mean:.1f} dB" for row in rows)
+    said = "; ".join(f"{row.stage}, {defense_title(row.defense)}: {_percent(row.mean)}" for row in rows)
     return Plot(
-        _plot_name("leakage", dataset, model), f"Mean gain over one colour. {said}", partial(plot_leakage, rows=rows)
+        _plot_name("leakage", dataset, model),
+        f"How many others of its class the private image ranks above, by chance 50%. {said}",
+        partial(plot_leakage, rows=rows, tolerance=study.run.tolerance),
     )
 
 
@@ -56,38 +58,38 @@ def tradeoff_plot(study: Study, dataset: str, model: str) -> Plot | None:
     points = tradeoff_points(study, dataset, model)
     if not points:
         return None
-    said = "; ".join(f"{defense_title(p.defense)}: {p.gain:.1f} dB at {p.accuracy:.1%} accuracy" for p in points)
+    said = "; ".join(
+        f"{defense_title(p.defense)}: above {p.percentile:.0%} at {p.accuracy:.1%} accuracy" for p in points
+    )
     return Plot(
-        _plot_name("tradeoff", dataset, model), f"Leakage and accuracy. {said}", partial(plot_tradeoff, points=points)
+        _plot_name("tradeoff", dataset, model),
+        f"Leakage and accuracy. {said}",
+        partial(plot_tradeoff, points=points, tolerance=study.run.tolerance),
     )
 
 
 def leakage_rows(study: Study, dataset: str, model: str) -> list[LeakageRow]:
     """A row for every defense of one network at every stage."""
-    return [
-        LeakageRow(
-            str(one.findings.stage),
-            one.findings.defense,
-            one.verdict.tone,
-            tuple(image.gain for image in one.findings.images),
-            one.verdict.gain.mean,
-            one.verdict.gain.low,
-            one.verdict.gain.high,
-        )
-        for setting, judgments in study.stages.items()
-        if setting[:2] == (dataset, model)
-        for one in judgments
-    ]
+    rows = []
+    for setting, judgments in study.stages.items():
+        for one in judgments if setting[:2] == (dataset, model) else ():
+            found = one.findings.identified
+            mean = (None, None, None) if found is None else (found.percentile, found.low, found.high)
+            own = tuple(one.findings.worst.percentiles.values())
+            rows.append(LeakageRow(str(one.findings.stage), one.findings.defense, one.verdict.tone, own, *mean))
+    return rows
 
 
 def tradeoff_points(study: Study, dataset: str, model: str) -> list[TradeoffPoint]:
-    """The defenses whose accuracy is known, each at the stage where most leaks."""
+    """The defenses whose accuracy is known and whose images have decoys, each at the stage that decides."""
     points = []
     for one in study.summaries[dataset, model] if study.run.describes(dataset, model) else ():
         accuracies = [trained for trained in study.run.accuracies if trained.defense == one.overall.defense]
-        if accuracies:
-            gain = (one.worst.mean, one.worst.low, one.worst.high)
-            points.append(TradeoffPoint(one.overall.defense, one.overall.tone, *gain, *accuracy_interval(accuracies)))
+        found = one.worst.identified
+        if accuracies and found is not None:
+            leakage = (found.percentile, found.low, found.high)
+            known = accuracy_interval(accuracies)
+            points.append(TradeoffPoint(one.overall.defense, one.overall.tone, *leakage, *known))
     return points
 
 
@@ -133,6 +135,10 @@ def _write_plot(write: Callable[..., None], path: Path, **options: object) -> No
         # A name may have letters that the plot's font lacks; it is still readable in the tables.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         write(path, **options)
+
+
+def _percent(fraction: float | None) -> str:
+    return "no decoys" if fraction is None else f"{fraction:.0%}"
 
 
 def _plot_name(kind: str, dataset: str, model: str) -> str:

@@ -9,21 +9,24 @@ from gradveil.io.files import writing
 from gradveil.io.pictures import from_png
 from gradveil.leakage.records import ESTIMATE, Record
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.report.groups import RecordGroup, final_picture
+from gradveil.report.groups import RecordGroup, final_picture, place
 
 TILE = 112
 GAP = 8
 LABEL = 34
+CAPTION = 16
+ROW = TILE + CAPTION + GAP
 
 
 def write_grid(group: RecordGroup, path: Path) -> Path:
     """A sheet of the private images, their undefended reconstructions, and for each policy what is shared and rebuilt.
 
-    For an attacker who knows the policy the last is what it made of the reconstruction by undoing the policy.
+    The last is the attacker's estimate where it made something else of the rebuilt image: undid the policy, took out noise. Below
+    stands the place of the private image among others of its class, and how many dB nearer it is than a guess.
     """
     columns = [(defense, side) for defense in group.columns for side in ("shared", "rebuilt")]
     width = GAP + len(columns) * (TILE + GAP)
-    sheet = Image.new("RGB", (width, LABEL + len(group.indices) * (TILE + GAP) + GAP), "white")
+    sheet = Image.new("RGB", (width, LABEL + len(group.indices) * ROW + GAP), "white")
     pen = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(12)
     for x, (defense, side) in enumerate(columns):
@@ -35,7 +38,11 @@ def write_grid(group: RecordGroup, path: Path) -> Path:
             if record is not None:
                 name = _target_picture(defense) if side == "shared" else final_picture(record)
                 tile = from_png(record.pictures[name]).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
-                sheet.paste(tile, (GAP + x * (TILE + GAP), LABEL + y * (TILE + GAP)))
+                corner = (GAP + x * (TILE + GAP), LABEL + y * ROW)
+                sheet.paste(tile, corner)
+                if side == "rebuilt":
+                    said = f"{place(record)}, {record.detail:+.1f} dB"
+                    pen.text((corner[0], corner[1] + TILE + 1), said, fill="black", font=font)
     with writing(path) as temporary:
         sheet.save(temporary, format="PNG", optimize=True)
     return path
@@ -51,5 +58,5 @@ def _shared_title(defense: str) -> str:
 
 
 def _rebuilt_title(defense: str, records: Collection[Record]) -> str:
-    said = "undone" if any(final_picture(record) == ESTIMATE for record in records) else "rebuilt"
+    said = "estimate" if any(final_picture(record) == ESTIMATE for record in records) else "rebuilt"
     return said if defense == UNDEFENDED else f"\n{said}"

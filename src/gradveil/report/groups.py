@@ -32,5 +32,10 @@ def group_records(records: Sequence[Record]) -> list[RecordGroup]:
 
 
 def final_picture(record: Record) -> str:
-    """The picture that the attacker ends with: its estimate of the original where it knows the defense and made one."""
-    return ESTIMATE if record.scenario.attacker != "plain" and ESTIMATE in record.pictures else "reconstruction"
+    """The picture that the attacker ends with: its estimate of the private image where that is not what it rebuilt."""
+    return ESTIMATE if ESTIMATE in record.pictures else "reconstruction"
+
+
+def place(record: Record) -> str:
+    """Its place among the decoys of its class, `1 of 101`."""
+    return "no decoys" if record.rank is None else f"{record.rank.rank} of {1 + len(record.rank.decoys)}"

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,16 +12,30 @@ import jinja2
 import torch
 from markupsafe import Markup
 
+from gradveil.auditing.comparisons import is_control
+from gradveil.auditing.findings import AttackFindings, Findings
 from gradveil.auditing.folder import StoredRecord
 from gradveil.auditing.plan import AuditSettings
 from gradveil.auditing.spread import Spread
 from gradveil.auditing.study import Study
+from gradveil.auditing.verdicts import GRADES
 from gradveil.io.files import write_text
+from gradveil.leakage.identification import Identification
+from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED, defense_title
 from gradveil.report.figures import leakage_plot, tradeoff_plot
+from gradveil.report.groups import place
 from gradveil.report.traces import trace_plots
 from gradveil.report.wall import wall_tiles
-from gradveil.report.wording import DEFINITIONS, WORD, attacker_knowledge, describe_defense, short_verdict
+from gradveil.report.wording import (
+    DEFINITIONS,
+    OTHER_THREAT,
+    WORD,
+    attacker_knowledge,
+    describe_defense,
+    describe_power_of,
+    short_verdict,
+)
 from gradveil.version import __version__
 
 NOTHING = "\N{EN DASH}"
@@ -37,6 +52,9 @@ def write_page(study: Study) -> Path:
         run=run,
         plots={key: (leakage_plot(study, *key), tradeoff_plot(study, *key)) for key in study.summaries},
         traces=sorted(trace_plots(run.records), key=lambda one: order[one.cell]),
+        power=describe_power_of(study),
+        other_threat=OTHER_THREAT,
+        decoys=_decoys(run.records),
         wall=wall,
         choices={
             "defense": sorted(
@@ -77,6 +95,12 @@ def render(template: str, **values: object) -> str:
         "mean": format_mean,
         "number": format_number,
         "percent": format_percent,
+        "points": format_points,
+        "rank": format_rank,
+        "firsts": format_first,
+        "labels": labels_read,
+        "is_control": is_control,
+        "place": place,
         "defense_title": defense_title,
         "describe": describe_defense,
         "verdict": short_verdict,
@@ -91,6 +115,7 @@ def render(template: str, **values: object) -> str:
         undefended=UNDEFENDED,
         word=WORD,
         definitions=DEFINITIONS,
+        grades=GRADES,
         **values,
     )
 
@@ -121,6 +146,30 @@ def format_mean(spread: Spread, digits: int = 1) -> str:
     return f"{format_number(spread.mean, digits)} ({format_number(spread.low, digits)} to {format_number(spread.high, digits)})"
 
 
+def format_points(spread: Spread) -> str:
+    """A difference of fractions in percentage points, `+5 (-2 to +12)`."""
+    if spread.low is None or spread.high is None:
+        return _signed(spread.mean)
+    return f"{_signed(spread.mean)} ({_signed(spread.low)} to {_signed(spread.high)})"
+
+
+def format_rank(found: Identification | None) -> str:
+    """`97% (93% to 99%)`; a dash where there are no decoys."""
+    return NOTHING if found is None else f"{found.percentile:.0%} ({found.interval})"
+
+
+def format_first(found: Identification | None) -> str:
+    """`10 of 12`; a dash where there are no decoys."""
+    return NOTHING if found is None else f"{found.first.count} of {found.n}"
+
+
+def labels_read(found: Findings | AttackFindings) -> str:
+    """How many labels the gradient gives away, to the best of several attacks; a dash where they cannot be read."""
+    attacks = found.attacks if isinstance(found, Findings) else (found,)
+    read = [one.labels_read for one in attacks if one.labels_read is not None]
+    return f"{max(read):.0%}" if read else NOTHING
+
+
 def format_number(value: float | None, digits: int = 1) -> str:
     """With a real minus, and a dash for nothing."""
     if value is None:
@@ -131,6 +180,17 @@ def format_number(value: float | None, digits: int = 1) -> str:
 def format_percent(value: float, digits: int = 1) -> str:
     """A fraction as a percentage."""
     return f"{format_number(100 * value, digits)}%"
+
+
+def _decoys(records: Sequence[Record]) -> str:
+    """How many others stand in a lineup, `100`, or `87 to 100`."""
+    counts = {len(record.rank.decoys) for record in records if record.rank is not None} or {0}
+    return " to ".join(f"{count}" for count in sorted({min(counts), max(counts)}))
+
+
+def _signed(fraction: float) -> str:
+    """In percentage points, with its sign."""
+    return f"{round(100 * fraction) + 0:+d}".replace("-", "\N{MINUS SIGN}")
 
 
 def _differences(plan: AuditSettings, last: AuditSettings) -> str:

@@ -2,15 +2,15 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from gradveil.auditing.findings import AttackFindings, Findings
-from gradveil.auditing.study import Judgment, Study
+from gradveil.auditing.findings import AttackFindings
+from gradveil.auditing.study import DefenseSummary, Judgment, Study
 from gradveil.io.files import write_text
+from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import defense_title
-from gradveil.report.page import format_mean, format_number
+from gradveil.report.page import format_first, format_mean, format_number, format_rank, labels_read
 from gradveil.report.wording import short_verdict
 
 Cell = str | float | int | bool | None
@@ -23,22 +23,13 @@ def write_markdown(study: Study, folder: Path) -> Path:
     lines += [line for remark in run.notes.remarks for line in (_text(remark), "")]
     for (dataset, model), summaries in study.summaries.items():
         lines += [f"## {_text(model)} on {_text(dataset)}", ""]
-        rows = [
-            {
-                "defense": defense_title(one.overall.defense),
-                "verdict": short_verdict(one.overall),
-                "why": one.overall.text,
-                "accuracy": one.loss.text if one.loss else "not measured",
-            }
-            for one in summaries
-        ]
-        lines += [*_table(rows), ""]
+        lines += [*_table([_summary_row(one) for one in summaries]), ""]
+        lines += [_text(f"- {defense_title(one.overall.defense)}: {one.overall.text}") for one in summaries]
+        placebo = study.placebos[dataset, model]
+        lines += ["", "" if placebo is None else f"Placebo: {placebo.text}", ""]
     for (dataset, model, stage), judgments in study.stages.items():
-        lines += [
-            f"### {_text(str(stage))} {_text(model)} on {_text(dataset)}: gain in dB, worst case over attacks",
-            "",
-        ]
-        lines += [*_table([_row(one) for one in judgments]), ""]
+        lines += [f"### {_text(str(stage))} {_text(model)} on {_text(dataset)}, attacker by attacker", ""]
+        lines += [*_table([_attack_row(one, attack) for one in judgments for attack in one.findings.attacks]), ""]
         lines += [*(f"- {_text(said)}" for one in judgments for said in one.statements), ""]
     for vulnerable in study.vulnerabilities:
         lines += [f"### Which images are vulnerable: {_text(str(vulnerable.stage))} {_text(vulnerable.model)}", ""]
@@ -54,70 +45,127 @@ def write_markdown(study: Study, folder: Path) -> Path:
 
 
 def write_csv(study: Study, folder: Path) -> list[Path]:
-    """`findings.csv`, a row per defense and stage and one per attack of it, and `images.csv`, a row per image and attack."""
+    """`findings.csv`, a row per attack on every defense and stage, and `images.csv`, a row per record.
+
+    In `findings.csv` the verdict stands in the row of the worst attacker.
+    """
     findings: list[dict[str, Cell]] = []
-    images: list[dict[str, Cell]] = []
+    worst: set[tuple[object, ...]] = set()
     for (dataset, model, stage), judgments in study.stages.items():
         for one in judgments:
-            cell: dict[str, Cell] = {
-                "dataset": dataset,
-                "model": model,
-                "stage": str(stage),
-                "defense": one.findings.defense,
-            }
-            findings.append(cell | _figures("worst case", "", one.findings) | _claims(study, one))
-            worst = {(image.index, image.attack, image.attacker) for image in one.findings.images}
+            cell = {"dataset": dataset, "model": model, "stage": str(stage), "defense": one.findings.defense}
+            worst.add((*cell.values(), *one.findings.worst.key))
             for attack in one.findings.attacks:
-                findings.append(cell | _figures(attack.attack, attack.attacker, attack))
-                images += [
-                    cell | asdict(image) | {"worst_case": (image.index, image.attack, image.attacker) in worst}
-                    for image in attack.images
-                ]
+                is_worst = attack is one.findings.worst
+                findings.append(
+                    cell | {"worst": is_worst} | _figures(attack) | (_claims(study, one) if is_worst else {})
+                )
     paths = [folder / "findings.csv", folder / "images.csv"]
+    images = [_image(record, worst) for record in study.run.records]
     for path, rows in zip(paths, (findings, images), strict=True):
         write_text(path, _csv(rows))
     return paths
 
 
-def _row(one: Judgment) -> dict[str, str]:
-    spreads = one.findings.spreads
+def _summary_row(one: DefenseSummary) -> dict[str, str]:
+    found = one.decisive.findings
     return {
-        "defense": defense_title(one.findings.defense),
-        "verdict": short_verdict(one.verdict),
-        "n": str(one.findings.n),
-        "gain (95%)": format_mean(spreads.gain),
-        "sd": format_number(spreads.gain.sd),
-        "median": format_number(spreads.gain.quantiles["0.5"]),
-        "largest": format_number(spreads.gain.quantiles["1"]),
-        "PSNR shared": format_number(spreads.psnr_transformed.mean),
-        "PSNR original": format_number(spreads.psnr_original.mean),
-        "SSIM original": format_number(spreads.ssim_original.mean, 2),
+        "defense": defense_title(one.overall.defense),
+        "verdict": short_verdict(one.overall),
+        "grade": one.overall.grade,
+        "ranks above (95%)": format_rank(found.identified),
+        "first": format_first(found.identified),
+        "detail, dB (95%)": format_mean(found.worst.detail),
+        "labels read": labels_read(found),
+        "accuracy": one.loss.text if one.loss else "not measured",
     }
 
 
-def _figures(attack: str, attacker: str, found: Findings | AttackFindings) -> dict[str, Cell]:
-    gain = found.spreads.gain
-    figures: dict[str, Cell] = {"attack": attack, "attacker": attacker, "n": gain.n, "diverged": found.diverged}
-    figures |= {"gain_mean": gain.mean, "gain_sd": gain.sd, "gain_low": gain.low, "gain_high": gain.high}
-    figures |= {f"gain_q{fraction}": value for fraction, value in gain.quantiles.items()}
-    for name in ("psnr_transformed", "psnr_original", "ssim_transformed", "ssim_original"):
-        spread = getattr(found.spreads, name)
-        figures |= {f"{name}_mean": spread.mean, f"{name}_sd": spread.sd}
-    named = found.identified
-    if named is not None:
-        figures |= {"identified": named.identified.count, "candidates": named.candidates, "identification_p": named.p}
+def _attack_row(one: Judgment, attack: AttackFindings) -> dict[str, str]:
+    return {
+        "defense": defense_title(one.findings.defense),
+        "verdict": short_verdict(one.verdict) if attack is one.findings.worst else "",
+        "attack": attack.attack,
+        "attacker": attack.attacker,
+        "n": str(attack.detail.n),
+        "ranks above (95%)": format_rank(attack.identified),
+        "first": format_first(attack.identified),
+        "detail, dB (95%)": format_mean(attack.detail),
+        "PSNR": format_number(attack.psnr.mean),
+        "SSIM": format_number(attack.ssim.mean, 2),
+        "PSNR as published": format_number(attack.published.mean),
+        "labels read": labels_read(attack),
+        "placebo (95%)": format_rank(attack.placebo),
+    }
+
+
+def _figures(attack: AttackFindings) -> dict[str, Cell]:
+    found, placebo, detail = attack.identified, attack.placebo, attack.detail
+    figures: dict[str, Cell] = {"attack": attack.attack, "attacker": attack.attacker, "n": detail.n}
+    figures["diverged"] = attack.diverged
+    if found is not None:
+        figures |= {"decoys": found.decoys, "percentile": found.percentile, "percentile_low": found.low}
+        figures |= {"percentile_high": found.high, "percentile_p": found.p, "first": found.first.count}
+        figures |= {"first_low": found.first.low, "first_high": found.first.high, "first_p": found.first_p}
+    figures |= {"detail": detail.mean, "detail_sd": detail.sd, "detail_low": detail.low, "detail_high": detail.high}
+    figures |= {f"detail_q{fraction}": value for fraction, value in detail.quantiles.items()}
+    spreads = {"psnr": attack.psnr, "ssim": attack.ssim, "detail_ssim": attack.detail_ssim}
+    for name, spread in (spreads | {"published_psnr": attack.published}).items():
+        figures |= {name: spread.mean, f"{name}_sd": spread.sd}
+    figures["labels_read"] = attack.labels_read
+    if placebo is not None:
+        figures |= {"placebo": placebo.percentile, "placebo_low": placebo.low, "placebo_high": placebo.high}
     return figures
 
 
 def _claims(study: Study, one: Judgment) -> dict[str, Cell]:
     """What only the worst case has: the verdict, delta for every eps, the accuracy."""
-    claims: dict[str, Cell] = {"verdict": one.verdict.level, "text": one.verdict.text}
+    verdict = one.verdict
+    claims: dict[str, Cell] = {"verdict": verdict.level, "grade": verdict.grade, "p": verdict.p}
+    claims |= {"needed": verdict.needed, "text": verdict.text}
     for success in one.findings.success:
         claims |= {f"reached_{success.eps:g}dB": success.reached.count, f"delta_{success.eps:g}dB": success.delta}
+    if one.findings.identified is not None:
+        claims["delta_identified"] = one.findings.identified.first.upper
     loss = study.loss(one.findings.dataset, one.findings.model, one.findings.defense)
     if loss is not None:
         claims |= {"accuracy": loss.accuracy, "accuracy_loss": loss.loss, "loss_low": loss.low, "loss_high": loss.high}
     return claims
+
+
+def _image(record: Record, worst: Collection[tuple[object, ...]]) -> dict[str, Cell]:
+    of = record.scenario
+    cell: dict[str, Cell] = {"dataset": of.dataset, "model": of.model, "stage": str(of.stage), "defense": of.defense}
+    cell |= {"attack": of.attack_in_words, "attacker": of.attacker}
+    ranks: dict[str, Cell] = (
+        {"rank": None, "decoys": 0}
+        if record.rank is None
+        else {"rank": record.rank.rank, "decoys": len(record.rank.decoys)}
+    )
+    names = (
+        "psnr",
+        "ssim",
+        "mse",
+        "guess",
+        "guess_psnr",
+        "guess_ssim",
+        "published_psnr",
+        "published_ssim",
+        "labels_read",
+    )
+    return {
+        **cell,
+        "worst": tuple(cell.values()) in worst,
+        "index": record.index,
+        "label": record.label,
+        "percentile": record.percentile,
+        **ranks,
+        "placebo": None if record.placebo is None else record.placebo.percentile,
+        "detail": record.detail,
+        **{name: getattr(record, name) for name in names},
+        "iterations": record.iterations,
+        "diverged": record.diverged,
+    }
 
 
 def _csv(rows: Sequence[Mapping[str, Cell]]) -> str:

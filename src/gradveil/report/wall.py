@@ -25,23 +25,15 @@ class Picture:
 
 @dataclass(frozen=True)
 class Tile:
-    """One record on the wall; `gain` and `psnr` are those of the last of the pictures."""
+    """One record on the wall."""
 
     record: Record
     gif: str | None
     pictures: tuple[Picture, ...]
 
-    @property
-    def gain(self) -> float:
-        return 0.0 if self.record.diverged else self.record.leaked
-
-    @property
-    def psnr(self) -> float:
-        return self.record.psnr_leaked
-
 
 def wall_tiles(stored: Sequence[StoredRecord]) -> list[Tile]:
-    """A tile per record, or where there are too many those that leak most of every cell; largest gain first."""
+    """A tile per record, or where there are too many those that leak most of every cell; highest rank first, then most detail."""
     cells: dict[tuple[object, ...], list[Tile]] = {}
     for one in stored:
         of = one.record.scenario
@@ -49,19 +41,20 @@ def wall_tiles(stored: Sequence[StoredRecord]) -> list[Tile]:
         gif = f"gifs/{quote(one.name)}.gif" if one.animated else None
         cells.setdefault(key, []).append(Tile(one.record, gif, ()))
     for cell in cells.values():
-        cell.sort(key=_by_gain)
+        cell.sort(key=_most_leaked_first)
     ranked = [
         tile
         for rank in range(max(map(len, cells.values())))
         for cell in cells.values()
         for tile in cell[rank : rank + 1]
     ]
-    shown = sorted(ranked[:MOST_TILES], key=_by_gain)
+    shown = sorted(ranked[:MOST_TILES], key=_most_leaked_first)
     return [Tile(tile.record, tile.gif, _pictures(tile.record)) for tile in shown]
 
 
-def _by_gain(tile: Tile) -> tuple[float, int]:
-    return -tile.gain, tile.record.index
+def _most_leaked_first(tile: Tile) -> tuple[float, float, int]:
+    percentile = tile.record.percentile
+    return -1.0 * (-1 if percentile is None else percentile), -tile.record.detail, tile.record.index
 
 
 def _pictures(record: Record) -> tuple[Picture, ...]:
@@ -73,7 +66,7 @@ def _pictures(record: Record) -> tuple[Picture, ...]:
         "reconstruction": "rebuilt",
     }
     if final_picture(record) == ESTIMATE:
-        names[ESTIMATE] = "undone"
+        names[ESTIMATE] = "estimate"
     if same:
         del names["transformed"]
     return tuple(Picture(caption, *check_picture(of[name])) for name, caption in names.items() if name in of)

@@ -111,7 +111,8 @@
         one("span", other).textContent = other === button ? (down ? " ↓" : " ↑") : "";
       });
       const key = button.dataset.sort;
-      tiles.sort((a, b) => (down ? -1 : 1) * (Number(a[key]) - Number(b[key])) || Number(a.index) - Number(b.index));
+      // Many are first in their lineup: of equals, those with more detail come first.
+      tiles.sort((a, b) => (down ? -1 : 1) * (a[key] - b[key]) || b.detail - a.detail || a.index - b.index);
       put(wall, tiles.map((tile) => tile.element));
       most = step;
       filter();
