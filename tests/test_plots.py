@@ -50,15 +50,15 @@ def race(*rounds: RaceRound) -> Plot:
 
 
 def leakage(*rows: LeakageRow, width: float = 8.0) -> Plot:
-    return lambda path: plot_leakage(path, rows, width=width)
+    return lambda path: plot_leakage(path, rows, tolerance=0.6, width=width)
 
 
 def leaking(defense: str, mean: float, stage: str = "untrained", tone: str = "leaks") -> LeakageRow:
-    return LeakageRow(stage, defense, tone, (mean - 1, mean, mean + 1), mean, mean - 0.5, mean + 0.5)
+    return LeakageRow(stage, defense, tone, (mean - 0.1, mean, mean + 0.1), mean, mean - 0.05, mean + 0.05)
 
 
 def tradeoff(*points: TradeoffPoint, width: float = 8.0) -> Plot:
-    return lambda path: plot_tradeoff(path, points, width=width)
+    return lambda path: plot_tradeoff(path, points, tolerance=0.6, width=width)
 
 
 def halving(count: int) -> list[RaceRound]:
@@ -110,17 +110,21 @@ PLOTS: dict[str, tuple[Plot, list[str]]] = {
     "race all alike": (
         race(*(RaceRound(10 * k, {f"{i}-1-7": 0.4 for i in range(30)}) for k in range(1, 30))), ["0-1-7", "and 10 more"]
     ),
-    "leakage of one": (leakage(LeakageRow("untrained", "none", "leaks", (2.0,), 2.0, None, None)), ["no defense", "n = 1 image"]),
+    "leakage of one": (leakage(LeakageRow("untrained", "none", "leaks", (0.7,), 0.7, 0.0, 1.0)), ["no defense", "n = 1 image"]),
     "leakage": (
-        leakage(*(leaking(name, i, stage) for stage in ("untrained", "trained") for i, name in enumerate(["none", LONG]))),
-        ["no defense", shorten(LONG, 34), "trained", "n = 3 images", "further right leaks more"],
+        leakage(*(leaking(name, mean, stage) for stage in ("untrained", "trained") for name, mean in [("none", 0.5), (LONG, 0.8)])),
+        ["no defense", shorten(LONG, 34), "trained", "n = 3 images", "further right leaks more", "chance 50%", "tolerance 60%"],
     ),
-    "leakage of all": (leakage(leaking("none", 60.0), leaking("3-1-7", -4.0, tone="protects")), ["3-1-7", "50"]),
-    "leakage on a telephone": (leakage(leaking("none", 4.0), leaking("<b>$x$", 0.1, tone="unclear"), width=3.7), ["<b>$x$"]),
-    "leakage of too many": (leakage(*(leaking(f"{i}", 0.1 * i) for i in range(70))), ["The first 60 of 70", "59"]),
-    "tradeoff of one": (tradeoff(TradeoffPoint("3-1-7", "leaks", 2.0, None, None, 0.9, 0.9, 0.9)), ["3-1-7", "90%"]),
+    "leakage of all and of none": (
+        leakage(LeakageRow("untrained", "none", "leaks", (1.0,) * 90, 1.0, 0.97, 1.0), leaking("3-1-7", 0.1, tone="protects")),
+        ["3-1-7", "100", "n = 3 to 90 images"],
+    ),
+    "leakage without decoys": (leakage(LeakageRow("untrained", "none", "unclear", (), None, None, None)), ["n = 0 images"]),
+    "leakage on a telephone": (leakage(leaking("none", 0.9), leaking("<b>$x$", 0.5, tone="unclear"), width=3.7), ["<b>$x$"]),
+    "leakage of too many": (leakage(*(leaking(f"{i}", 0.1 + i / 90) for i in range(70))), ["The first 60 of 70", "59"]),
+    "tradeoff of one": (tradeoff(TradeoffPoint("3-1-7", "leaks", 0.8, 0.8, 0.8, 0.9, 0.9, 0.9)), ["3-1-7", "90%", "chance 50%"]),
     "tradeoff": (
-        tradeoff(*(TradeoffPoint(f"prune:{i}", "unclear", i, i - 1, i + 1, i / 9, i / 10, i / 8) for i in range(8)), width=3.7),
+        tradeoff(*(TradeoffPoint(f"prune:{i}", "unclear", *2 * (i / 9, i / 10, i / 8)) for i in range(8)), width=3.7),
         ["prune:0", "prune:7", "test accuracy"],
     ),
     "race without an end": (race(RaceRound(9, {"1": 0.4, "2": 0.5}, frozenset("12"))), ["2 finalists"]),
@@ -170,8 +174,8 @@ OTHERS: list[tuple[str, Plot]] = [
     ("curves of one image", curves(none=np.full((1, 6), 0.9999))),
     ("operations of one image", operations({LONG: same(1, 0.4001)}, same(1, 0.5))),
     ("race of one", race(RaceRound(101, {LONG: 0.4}))),
-    ("leakage of one", leakage(LeakageRow("untrained", "none", "protects", (2.0,), 2.0, None, None))),
-    ("tradeoff of one", tradeoff(TradeoffPoint("3-1-7", "leaks", 2.0, 1.9, None, 0.9, 0.9, 0.9))),
+    ("leakage of one", leakage(LeakageRow("untrained", "none", "protects", (0.7,), 0.7, 0.0, 1.0))),
+    ("tradeoff of one", tradeoff(TradeoffPoint("3-1-7", "leaks", 0.8, 0.7, 0.8, 0.9, 0.9, 0.9))),
 ]
 
 

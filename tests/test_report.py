@@ -22,11 +22,14 @@ from gradveil.auditing.claim import claim
 from gradveil.auditing.coverage import missing_parts
 from gradveil.auditing.folder import StoredRecord
 from gradveil.auditing.pairs import compare_runs
+from gradveil.auditing.placebo import placebo_of
+from gradveil.auditing.power import describe_power
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
+from gradveil.proportions import round_up, upper_bound
 from gradveil.report import (
     group_records,
     write_comparison,
@@ -40,6 +43,7 @@ from gradveil.report.figures import tradeoff_points
 from gradveil.report.grid import GAP, LABEL, TILE
 from gradveil.report.traces import trace_plots
 from gradveil.report.wall import MOST_TILES, wall_tiles
+from gradveil.report.wording import OTHER_THREAT
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
@@ -136,10 +140,92 @@ def test_the_page_says_what_the_statistics_say(audit: Path) -> None:
         assert vulnerable.text in text
         assert {"loss", "gradient norm", "entropy"} <= vulnerable.images[0].properties.keys()
     assert study.headline in text
+    for placebo in study.placebos.values():
+        assert placebo is not None
+        assert placebo.text in text
+    assert "Placebo failed" not in text
+    assert describe_power(9, 2, 0.6) in text
+    assert OTHER_THREAT in text
+    assert "Labels read off the gradient: 100%" in text
     assert not [one for _, one in page.tags if one.get("id") == "missing"]
-    assert {"leaks", "protects"} <= {
+    assert {"leaks", "unclear"} <= {
         summary.overall.tone for summaries in study.summaries.values() for summary in summaries
     }
+
+
+def test_a_placebo_that_finds_a_leak_is_said_to(own: Path) -> None:
+    paths = sorted((own / "records").iterdir())
+    records = [Record.from_json(path.read_text()) for path in paths]
+    sound = placebo_of(records)
+    assert sound is not None
+    assert sound.passed
+    # What several attacks rebuild of an image is alike: more of the same is no more evidence.
+    again = placebo_of(records * 20)
+    assert again is not None
+    assert (again.n, again.low, again.high) == (sound.n, pytest.approx(sound.low), pytest.approx(sound.high))
+    assert again.runs == 20 * sound.runs
+    for path, record in zip(paths, records, strict=True):
+        assert record.placebo is not None
+        path.write_text(replace(record, placebo=replace(record.placebo, rank=2)).to_json())
+    page = " ".join(Tags(write_page(read_study(own)).read_text()).text.split())
+    assert "Placebo failed" in page
+    assert "the measure cannot be trusted here" in page
+    assert "the measure cannot be trusted here" in write_markdown(read_study(own), own).read_text()
+
+
+def test_headlines_say_what_leaks_without_a_defense(audit: Path, fashion: Dataset, tmp_path: Path) -> None:
+    found = "Without a defense the right image is found (recognisable)."
+    assert read_study(audit).headline == f"{found} Of 2 defenses, 1 leaks, 1 cannot be judged at this n."
+    exact = [
+        made_record(replace(BARE, defense=name), fashion.test, i, 1.0) for name in ("none", "random") for i in range(4)
+    ]
+    write_records(tmp_path / "exact", exact)
+    rebuilt = "Without a defense the private image itself is rebuilt (exact)."
+    assert read_study(tmp_path / "exact").headline == f"{rebuilt} No defense was attacked here."
+    noise = [
+        made_record(replace(BARE, defense=name), fashion.test, i, 0.0) for name in ("none", "0-1") for i in range(4)
+    ]
+    write_records(tmp_path / "noise", noise)
+    failed = "Of 1 defense, 1 was not tested, as the attacks fail without it too."
+    assert read_study(tmp_path / "noise").headline == f"Without a defense the attacks find nothing. {failed}"
+    write_records(
+        tmp_path / "both", [*exact, *(replace(one, scenario=replace(one.scenario, model="mlp")) for one in noise)]
+    )
+    assert read_study(tmp_path / "both").headline.startswith(
+        "Without a defense 1 of 2 networks leaks. Of 1 defended network"
+    )
+    write_records(tmp_path / "defended", noise[4:])
+    assert read_study(tmp_path / "defended").headline == "Of 1 defense, 1 cannot be judged at this n."
+
+
+def test_images_without_decoys_are_shown_all_the_same(fashion: Dataset, tmp_path: Path) -> None:
+    records = [made_record(one, fashion.test, i, 0.5) for one in (BARE, DEFENDED) for i in range(3)]
+    write_records(tmp_path, [replace(one, rank=None, placebo=None, labels_read=None) for one in records])
+    study = read_study(tmp_path)
+    text = " ".join(Tags(write_page(study).read_text()).text.split())
+    assert "no image has another of its class" in text
+    assert "no decoys" in text
+    assert "Placebo:" not in text
+    assert len(write_csv(study, tmp_path)) == 2
+    assert "no image has another of its class" in write_markdown(study, tmp_path).read_text()
+    assert len(write_figures(study, tmp_path)) == 2
+
+
+def test_claims_count_what_any_attacker_picks_out(fashion: Dataset, tmp_path: Path) -> None:
+    for attacker, first in (("plain", 0), ("adaptive", 3)):
+        of = replace(DEFENDED, attacker=attacker)
+        for index in range(5):
+            record = made_record(of, fashion.test, index, 0.5)
+            assert record.rank is not None
+            write_records(tmp_path, [replace(record, rank=replace(record.rank, rank=1 if index == first else 40))])
+    study = read_study(tmp_path)
+    ((judgment,),) = study.stages.values()
+    # Each attacker has one of five first; both together have two.
+    expected = f"(identified, {round_up(upper_bound(2, 5)):.3f}, not measured)"
+    assert judgment.statements[-1].startswith(expected)
+    rows = list(csv.DictReader(write_csv(study, tmp_path)[0].read_text().splitlines()))
+    assert [row["first"] for row in rows] == ["1", "1"]
+    assert [row["picked_out"] for row in rows if row["worst"] == "1"] == ["2"]
 
 
 def test_a_chain_that_begins_with_random_policies_is_no_control(fashion: Dataset, tmp_path: Path) -> None:
@@ -231,7 +317,7 @@ def test_broken_records_are_named_and_left_out(own: Path) -> None:
     paths[0].write_text(text[: len(text) // 2])
     (own / "records" / "foreign.json").write_text('{"hello": "world"}')
     (own / "records" / "binary.json").write_bytes(b"\xff\xfe")
-    (own / "records" / "huge.json").write_text(re.sub(r'"psnr_original": [\d.-]+', '"psnr_original": 1e300', text))
+    (own / "records" / "huge.json").write_text(re.sub(r'"psnr": [\d.-]+', '"psnr": 1e300', text))
     (own / "records" / "folder.json").mkdir()
     run = read_run(own)
     assert len(run.records) == len(paths) - 1
@@ -353,16 +439,30 @@ def test_tables_hold_the_findings(audit: Path, tmp_path: Path) -> None:
     study = read_study(audit)
     findings, images = (list(csv.DictReader(path.read_text().splitlines())) for path in write_csv(study, tmp_path))
     assert len(images) == len(study.run.records)
-    worst = [row for row in findings if row["attack"] == "worst case"]
+    worst = [row for row in findings if row["worst"] == "1"]
     assert len(worst) == len(study.findings)
-    assert len(findings) == len(worst) + sum(len(one.attacks) for one in study.findings)
+    assert len(findings) == sum(len(one.attacks) for one in study.findings)
     for row, one, verdict in zip(worst, study.findings, study.verdicts, strict=True):
         assert (row["stage"], row["defense"], row["verdict"]) == (str(one.stage), one.defense, verdict.level)
-        assert float(row["gain_mean"]) == pytest.approx(one.spreads.gain.mean, abs=1e-6)
-        assert float(row["delta_20dB"]) == pytest.approx(one.success[0].delta, abs=1e-6)
+        assert one.identified is not None
+        figures = (one.identified.percentile, one.identified.low, one.identified.first.count, one.worst.detail.mean)
+        names = ("percentile", "percentile_low", "first", "detail")
+        assert [float(row[name]) for name in names] == pytest.approx(figures, rel=1e-5)
+        assert row["grade"] == verdict.grade
+        assert float(row["delta_20dB"]) == pytest.approx(one.success[0].delta, rel=1e-5)
+        of = ("stage", "defense", "attack", "attacker")
+        own = [image for image in images if image["worst"] == "1" and all(image[name] == row[name] for name in of)]
+        percentiles = [float(image["percentile"]) for image in own]
+        assert sum(percentiles) / len(own) == pytest.approx(one.identified.percentile, rel=1e-5)
+    for image in images:
+        above = 1 - (int(image["rank"]) - 1) / int(image["decoys"])
+        assert float(image["percentile"]) == pytest.approx(above, rel=1e-5)
+        assert float(image["detail"]) == pytest.approx(float(image["psnr"]) - float(image["guess_psnr"]), abs=1e-3)
+        assert {"published_psnr", "labels_read", "ssim", "placebo"} <= image.keys()
     markdown = write_markdown(study, tmp_path).read_text()
     for verdict in study.verdicts:
-        assert f"{verdict.gain.mean:.1f}".replace("-", "\N{MINUS SIGN}") in markdown
+        assert verdict.identified is not None
+        assert f"{verdict.percentile:.0%} ({verdict.identified.interval})" in markdown
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len({line.replace("\\|", "").count("|") for line in rows if "verdict" in line}) == 2
 
@@ -380,27 +480,29 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
     moved = replace(SMALL, defenses=("prune:0.9",), images=6)
     write_audit(other, fashion.test, moved)
     paths = sorted((other / "records").iterdir())
-    shift = {0: 1.0, 1: 2.0, 2: 3.0, 3: 1.5, 4: 2.5, 5: 2.0}
+    # Undefended, all are first in the first run. In the second they fall by so many places.
+    fall = {0: 10, 1: 20, 2: 30, 3: 15, 4: 25, 5: 20}
     for path in paths:
         record = Record.from_json(path.read_text())
+        assert record.rank is not None
         # Image 5 has the same number in both runs, and is another one.
         stranger = {"original": record.pictures["reconstruction"]} if record.index == 5 else {}
-        better = record.psnr_transformed + shift[record.index]
-        path.write_text(replace(record, psnr_transformed=better, pictures=record.pictures | stranger).to_json())
+        lower = replace(record.rank, rank=1 + fall[record.index])
+        path.write_text(replace(record, rank=lower, pictures=record.pictures | stranger).to_json())
     pairs = {(str(pair.stage), pair.defense): pair for pair in compare_runs(read_study(audit), read_study(other))}
     bare = pairs["untrained", "none"]
     assert bare.difference is not None
-    expected = spread_of([shift[index] for index in range(5)])
+    expected = spread_of([-fall[index] / 99 for index in range(5)])
     assert bare.difference.mean == pytest.approx(expected.mean)
     assert (bare.difference.low, bare.difference.high) == pytest.approx((expected.low, expected.high))
-    assert (bare.difference.n, bare.tone, bare.words) == (5, "leaks", "second leaks more")
+    assert (bare.difference.n, bare.tone, bare.words) == (5, "protects", "second leaks less")
     assert pairs["untrained", "prune:0.9"].words == "only in the second run"
     assert pairs["untrained", "gaussian:0.01"].words == "only in the first run"
     text = " ".join(
         Tags(write_comparison(read_study(audit), read_study(other), tmp_path / "c.html").read_text()).text.split()
     )
     assert "plan: images 9 6" in text
-    assert "second leaks more" in text
+    assert "\N{MINUS SIGN}20 (\N{MINUS SIGN}30 to \N{MINUS SIGN}10) 5 second leaks less" in text
     same = Tags(write_comparison(*[read_study(audit)] * 2, tmp_path / "c.html").read_text()).text
     assert "are the same" in same
 
@@ -449,7 +551,8 @@ def test_a_wall_too_large_shows_the_worst_of_every_cell(fashion: Dataset, audit:
     ]
     shown = wall_tiles(many)
     assert len(shown) == MOST_TILES < len(many)
-    assert [tile.gain for tile in shown] == sorted((tile.gain for tile in shown), reverse=True)
+    order = [(tile.record.percentile or 0, tile.record.detail) for tile in shown]
+    assert order == sorted(order, reverse=True)
     assert {tile.record.scenario for tile in shown} == {one.record.scenario for one in few}
 
 
@@ -459,7 +562,7 @@ def test_columns_for_pictures_begin_without_a_defense(fashion: Dataset) -> None:
     assert group.indices == [0]
 
 
-def test_pictures_show_what_their_gain_is_of(fashion: Dataset, tmp_path: Path) -> None:
+def test_pictures_end_with_the_estimate(fashion: Dataset, tmp_path: Path) -> None:
     knowing = replace(DEFENDED, attacker="adaptive")
     records = [made_record(of, fashion.test, 0, 0.5) for of in (BARE, DEFENDED, knowing)]
     (group,) = group_records(records)
@@ -520,7 +623,7 @@ class Tab:
     def __exit__(self, *_: object) -> None:
         self.page.close()
 
-    def shown(self, figure: str = "gain") -> list[float]:
+    def shown(self, figure: str = "percentile") -> list[float]:
         """A figure of every tile that is not hidden, in order."""
         tiles = "[...document.querySelectorAll('.tile:not([hidden])')]"
         return [float(value) for value in self.page.evaluate(f"{tiles}.map(tile => tile.dataset.{figure})")]
@@ -575,7 +678,7 @@ def test_five_hundred_reconstructions_load_within_two_seconds(large: Path, brows
               const frame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
               document.querySelector('#wall').scrollIntoView();
               const times = [];
-              for (const name of ['psnr', 'index', 'gain']) {
+              for (const name of ['detail', 'index', 'percentile']) {
                 const start = performance.now();
                 document.querySelector(`[data-sort=${name}]`).click();
                 await frame();
@@ -589,14 +692,17 @@ def test_five_hundred_reconstructions_load_within_two_seconds(large: Path, brows
 
 def test_the_wall_sorts_and_filters(large: Path, browser: object) -> None:
     with Tab(browser, large) as tab:
-        page, gains = tab.page, tab.shown()
-        assert len(gains) == 60
-        assert gains == sorted(gains, reverse=True)
-        page.click("[data-sort=psnr]")
-        assert tab.shown("psnr") == sorted(tab.shown("psnr"), reverse=True)
-        page.click("[data-sort=psnr]")
-        assert tab.shown("psnr") == sorted(tab.shown("psnr"))
-        assert page.get_attribute("[data-sort=psnr]", "aria-pressed") == "true"
+        page, first = tab.page, list(zip(tab.shown(), tab.shown("detail"), strict=True))
+        assert len(first) == 60
+        assert first == sorted(first, reverse=True)
+        assert page.locator(".tile .rank").first.text_content() == "rank 1 of 100"
+        page.click("[data-sort=detail]")
+        assert tab.shown("detail") == sorted(tab.shown("detail"), reverse=True)
+        page.click("[data-sort=detail]")
+        assert tab.shown("detail") == sorted(tab.shown("detail"))
+        assert page.get_attribute("[data-sort=detail]", "aria-pressed") == "true"
+        page.click("[data-sort=percentile]")
+        assert list(zip(tab.shown(), tab.shown("detail"), strict=True)) == first
         page.click("[data-sort=index]")
         assert tab.shown("index") == sorted(tab.shown("index"))
         page.click("#wall-more")
@@ -650,14 +756,14 @@ def test_the_keyboard_is_enough(large: Path, browser: object) -> None:
             reached.append(page.evaluate(what) or page.evaluate("document.activeElement.className"))
             outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
             assert outline != "none" or reached[-1] == "skip"
-            if reached[-1] == "psnr":
+            if reached[-1] == "detail":
                 break
         assert reached[0] == "skip"
-        assert {"theme", "gain", "psnr"} <= set(reached)
+        assert {"theme", "percentile", "detail"} <= set(reached)
         page.keyboard.press("Enter")
-        assert tab.shown("psnr") == sorted(tab.shown("psnr"), reverse=True)
+        assert tab.shown("detail") == sorted(tab.shown("detail"), reverse=True)
         page.keyboard.press("Enter")
-        assert tab.shown("psnr") == sorted(tab.shown("psnr"))
+        assert tab.shown("detail") == sorted(tab.shown("detail"))
         page.locator("#images-1 thead th button").nth(0).focus()
         page.keyboard.press("Enter")
         assert page.locator("#images-1 thead th").nth(0).get_attribute("aria-sort") == "descending"

@@ -8,6 +8,7 @@ from gradveil.auditing.success import Success, success
 from gradveil.leakage.identification import Identification, identify, identify_placebos
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.proportions import Proportion, proportion
 from gradveil.training.stage import Stage
 
 WORST_IMAGES = 5
@@ -102,6 +103,13 @@ class Findings:
     @property
     def identified(self) -> Identification | None:
         return self.worst.identified
+
+    @property
+    def picked_out(self) -> Proportion | None:
+        """How many images some attack has first among their decoys; claims are about all attacks, not the worst alone."""
+        ranks = [(one.index, one.rank) for attack in self.attacks for one in attack.images if one.rank is not None]
+        images, first = {index for index, _ in ranks}, {index for index, rank in ranks if rank == 1}
+        return proportion(len(first), len(images)) if images else None
 
     @property
     def percentile(self) -> float:

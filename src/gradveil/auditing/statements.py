@@ -27,8 +27,7 @@ def statements(found: Findings, loss: AccuracyLoss | None) -> tuple[str, ...]:
         )
 
     said = [claim(f"{one.eps:g} dB", one.reached, f"rebuilt at {one.eps:g} dB or better") for one in found.success]
-    if (identified := found.identified) is not None:
-        said.append(
-            claim("identified", identified.first, f"picked out of {identified.decoys:.0f} others of their class")
-        )
+    if found.identified is not None and found.picked_out is not None:
+        decoys = f"{found.identified.decoys:.0f}"
+        said.append(claim("identified", found.picked_out, f"picked out of {decoys} others of their class"))
     return tuple(said)

@@ -33,6 +33,7 @@ from gradveil.report.wording import (
     WORD,
     attacker_knowledge,
     describe_defense,
+    describe_lineup,
     describe_power_of,
     short_verdict,
 )
@@ -104,6 +105,7 @@ def render(template: str, **values: object) -> str:
         "defense_title": defense_title,
         "describe": describe_defense,
         "verdict": short_verdict,
+        "lineup": describe_lineup,
     }
     assert environment.loader is not None
     script, style = (environment.loader.get_source(environment, name)[0] for name in ("page.js", "page.css"))
@@ -190,7 +192,8 @@ def _decoys(records: Sequence[Record]) -> str:
 
 def _signed(fraction: float) -> str:
     """In percentage points, with its sign."""
-    return f"{round(100 * fraction) + 0:+d}".replace("-", "\N{MINUS SIGN}")
+    points = round(100 * fraction)
+    return f"{points:+d}".replace("-", "\N{MINUS SIGN}") if points else "0"
 
 
 def _differences(plan: AuditSettings, last: AuditSettings) -> str:

@@ -11,7 +11,7 @@ from gradveil.io.files import write_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import defense_title
 from gradveil.report.page import format_first, format_mean, format_number, format_rank, labels_read
-from gradveil.report.wording import short_verdict
+from gradveil.report.wording import DEFINITIONS, OTHER_THREAT, describe_power_of, short_verdict
 
 Cell = str | float | int | bool | None
 
@@ -24,7 +24,7 @@ def write_markdown(study: Study, folder: Path) -> Path:
     for (dataset, model), summaries in study.summaries.items():
         lines += [f"## {_text(model)} on {_text(dataset)}", ""]
         lines += [*_table([_summary_row(one) for one in summaries]), ""]
-        lines += [_text(f"- {defense_title(one.overall.defense)}: {one.overall.text}") for one in summaries]
+        lines += [f"- {_text(f'{defense_title(one.overall.defense)}: {one.overall.text}')}" for one in summaries]
         placebo = study.placebos[dataset, model]
         lines += ["", "" if placebo is None else f"Placebo: {placebo.text}", ""]
     for (dataset, model, stage), judgments in study.stages.items():
@@ -37,6 +37,12 @@ def write_markdown(study: Study, folder: Path) -> Path:
     trouble = [*run.problems, *study.missing, *run.absent]
     if trouble:
         lines += ["## What is missing", "", *(f"- {_text(line)}" for line in trouble), ""]
+    words = {
+        "What this could have found": " ".join(describe_power_of(study)),
+        "Not measured": OTHER_THREAT,
+        **DEFINITIONS,
+    }
+    lines += ["## How this was measured", "", *(f"- {_text(f'{word}: {said}')}" for word, said in words.items()), ""]
     if run.notes.commands:
         lines += ["## Run it again", "", *(f"    {' '.join(command.split())}" for command in run.notes.commands), ""]
     path = folder / "report.md"
@@ -125,8 +131,8 @@ def _claims(study: Study, one: Judgment) -> dict[str, Cell]:
     claims |= {"needed": verdict.needed, "text": verdict.text}
     for success in one.findings.success:
         claims |= {f"reached_{success.eps:g}dB": success.reached.count, f"delta_{success.eps:g}dB": success.delta}
-    if one.findings.identified is not None:
-        claims["delta_identified"] = one.findings.identified.first.upper
+    if (picked_out := one.findings.picked_out) is not None:
+        claims |= {"picked_out": picked_out.count, "delta_picked_out": picked_out.upper}
     loss = study.loss(one.findings.dataset, one.findings.model, one.findings.defense)
     if loss is not None:
         claims |= {"accuracy": loss.accuracy, "accuracy_loss": loss.loss, "loss_low": loss.low, "loss_high": loss.high}
@@ -181,7 +187,7 @@ def _cell(value: Cell) -> Cell:
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, float):
-        return round(value, 6)
+        return float(f"{value:.6g}")
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 

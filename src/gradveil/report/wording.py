@@ -8,6 +8,7 @@ from gradveil.auditing.summary import OverallVerdict
 from gradveil.auditing.verdicts import CANNOT_TELL, EXACT, FAILED, GRADES, LEAKS, PROTECTS, Level, Verdict
 from gradveil.defenses import DEFENSES
 from gradveil.errors import GradveilError
+from gradveil.leakage.identification import Identification
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.transforms import Policy
@@ -68,7 +69,8 @@ DEFINITIONS = {
         '95% interval of the accuracy loss. With "identified" for eps, delta bounds the fraction of images that come first.'
     ),
     "Intervals": (
-        "95%. Of ranks: Gaffke's, which holds for any distribution. Of means in dB: Student's t over images. Of fractions: "
+        "95%. Of ranks: Gaffke's, which holds for any distribution. It is wider than the exact test that decides, so that a "
+        "leak can show while the interval still holds 50%. Of means in dB: Student's t over images. Of fractions: "
         "Clopper-Pearson. Of accuracy losses: Student's t over training seeds, or Newcombe over test images where there is one "
         "training. Of rank correlations: Bonett and Wright; p-values after Holm."
     ),
@@ -94,6 +96,14 @@ WORD: dict[Level, str] = {LEAKS: "leaks", PROTECTS: "protects", CANNOT_TELL: "ca
 def short_verdict(one: Verdict | OverallVerdict) -> str:
     """A verdict in two words; without a defense there is no "it"."""
     return "Attack failed" if one.level == FAILED and one.defense == UNDEFENDED else SHORT[one.level]
+
+
+def describe_lineup(found: Identification) -> str:
+    """What a rank says, for somebody who has never heard of PSNR."""
+    return (
+        f"the right image looks more like what was rebuilt than {found.percentile:.0%} of {found.decoys:.0f} others of its "
+        f"class; it is first for {found.first.count} of {found.n}"
+    )
 
 
 def describe_power_of(study: Study) -> list[str]:
