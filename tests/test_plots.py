@@ -112,7 +112,7 @@ PLOTS: dict[str, tuple[Plot, list[str]]] = {
     ),
     "leakage of one": (leakage(LeakageRow("untrained", "none", "leaks", (0.7,), 0.7, 0.0, 1.0)), ["no defense", "n = 1 image"]),
     "leakage": (
-        leakage(*(leaking(name, mean, stage) for stage in ("untrained", "trained") for name, mean in [("none", 0.5), (LONG, 0.8)])),
+        leakage(*(leaking(*named, stage) for stage in ("untrained", "trained") for named in (("none", 0.5), (LONG, 0.8)))),
         ["no defense", shorten(LONG, 34), "trained", "n = 3 images", "further right leaks more", "chance 50%", "tolerance 60%"],
     ),
     "leakage of all and of none": (

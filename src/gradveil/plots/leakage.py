@@ -87,7 +87,7 @@ def _plot_row(axes: Axes, row: LeakageRow, line: float) -> None:
     color, marker = TONES.get(row.tone, TONES["unclear"])
     axes.axhline(line, color=LINE, linewidth=0.6, zorder=1)
     values = [100 * value for value in row.percentiles]
-    axes.scatter(values, _pile(values, line), s=13, color=FAINT, edgecolor="white", linewidth=0.4, zorder=3)
+    axes.scatter(values, _pile(values, line), s=12, color=FAINT, linewidth=0, zorder=3)
     if row.low is not None and row.high is not None:
         axes.plot([100 * row.low, 100 * row.high], [line, line], color=color, linewidth=2.6, zorder=2)
     if row.mean is not None:
