@@ -1,8 +1,9 @@
-"""Which score predicts attacks: every score in SCORES against what attacks gain (`python -m bench.predictors`).
+"""Which score predicts attacks: every score in SCORES against what attackers get (`python -m bench.predictors`).
 
 Random policies, none of them among those the scores were tuned on (draw 0), on an untrained network, where attacks work. The
-target is the attack's mean gain over the null (dB, to the transformed image) on some of the images kept for attacks; the
-prediction is the score's mean on other images. Takes less than an hour on an idle core (WORKERS=2 for two, POLICIES and DRAW for
+target is what an attacker who knows the policy gets of some of the images kept for attacks: how far they can be told from others
+of their class (mean percentile), and the detail over the guess without the gradient (dB). The prediction is the score's mean on
+other images. Takes less than an hour on an idle core (WORKERS=2 for two, POLICIES and DRAW for
 others), goes on where it was killed, and leaves `runs/predictors.json`.
 """
 
@@ -23,7 +24,6 @@ from torch import Tensor, nn
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
-from gradveil.leakage import metrics
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
@@ -43,7 +43,7 @@ PUBLISHED = "grad-sim"
 # No gradient at all, only how varied or how smooth the transformed images are, in dB: a score that does no better has learnt
 # nothing from gradients.
 CONTROLS: dict[str, Callable[[Tensor], Tensor]] = {
-    "variance": lambda images: -metrics.null_psnr(images),
+    "variance": lambda images: 10 * torch.log10(images.var((1, 2, 3)).clamp_min(1e-20)),
     "smoothness": smoothness,
 }
 # Every score, every quick look, and the controls.
@@ -55,7 +55,9 @@ RIVALS = [
 ]
 FOLDER, RESULT = Path("runs/predictors"), Path("runs/predictors.json")
 RESAMPLES = 10_000
-# Scores were chosen by what attacks gain under these; a judgement needs others.
+# Of a record; the first decides.
+TARGETS = ("percentile", "detail")
+# Scores were chosen by what attacks got under these; a judgement needs others.
 TUNED_ON = [Policy.parse("identity"), *random_policies(0, 30, channels=1)]
 
 
@@ -135,20 +137,20 @@ def run(
 ) -> dict[str, object]:
     """Attack and score what is missing below `folder`, compare, and write `result`."""
     settings = Settings(policies, images, iterations, scored, model=model, draw=draw)
-    gains = attacks(settings, folder, workers=workers, progress=progress)
+    attacked = attacks(settings, folder, workers=workers, progress=progress)
     scores = predictions(settings, folder, workers=workers, progress=progress)
-    summary = judge(settings, gains, scores)
+    summary = judge(settings, attacked, scores)
     write_json(result, summary)
     return summary
 
 
-def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, list[float]]:
-    """Policy -> the attack's gain over the null, image by image."""
+def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, list[Record]]:
+    """Policy -> what the attack got, image by image."""
     jobs = list(product(settings.distinct_policies(), settings.attacked_images))
-    found: dict[tuple[str, int], float] = {}
+    found: dict[tuple[str, int], Record] = {}
     with progress("attacks", len(jobs), "images") as advance:
         for policy, record in run_jobs(partial(_attack, settings, folder), jobs, workers=workers):
-            found[policy, record.index] = record.gain
+            found[policy, record.index] = record
             advance(1)
     return {
         str(policy): [found[str(policy), index] for index in settings.attacked_images]
@@ -159,8 +161,18 @@ def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progres
 def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[str, Record]:
     policy, index = job
     defense = str(policy) if any(policy.members) else UNDEFENDED
-    scenario = ScenarioKey(DATASET, settings.model, Stage(), defense, ATTACK, settings.iterations, settings.seed)
-    (record,) = measure(scenario.parse(), settings.network(), dataset().test, [index], folder)
+    attacker = "plain" if defense == UNDEFENDED else "adaptive"
+    scenario = ScenarioKey(
+        DATASET,
+        settings.model,
+        Stage(),
+        defense,
+        ATTACK,
+        settings.iterations,
+        settings.seed,
+        attacker=attacker,  # type: ignore[arg-type]
+    )
+    (record,) = measure(scenario.parse(), settings.network(), dataset().test, [index], folder, public=dataset().train)
     return str(policy), record
 
 
@@ -207,20 +219,22 @@ def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Score
     return found
 
 
-def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Scored]) -> dict[str, object]:
-    """Correlations over policies between mean gain and mean score, each with a 95% bootstrap interval over policies.
+def judge(settings: Settings, attacked: dict[str, list[Record]], scores: Sequence[Scored]) -> dict[str, object]:
+    """Correlations over policies of mean score with mean percentile and mean detail, with 95% bootstrap intervals over policies.
 
     Every score meets the same resamples, so `over_published` and `over_smoothness` have the intervals of paired differences.
     """
-    names = list(gains)
-    target = np.array([statistics.fmean(gains[name]) for name in names])
+    names = list(attacked)
+    values = {
+        what: np.array([[getattr(record, what) for record in attacked[name]] for name in names]) for what in TARGETS
+    }
+    targets = {what: table.mean(1) for what, table in values.items()}
     by_score = {score: {found.policy: found for found in scores if found.score == score} for score in RIVALS}
     means = {
         score: np.array([statistics.fmean(found[name].values) for name in names]) for score, found in by_score.items()
     }
     rows = np.random.default_rng(settings.seed).integers(len(names), size=(RESAMPLES, len(names)))
-    kinds = {"spearman": spearman, "pearson": pearson}
-    resampled = {(s, kind): how(mean[rows], target[rows]) for s, mean in means.items() for kind, how in kinds.items()}
+    resampled = {(s, what): spearman(mean[rows], to[rows]) for s, mean in means.items() for what, to in targets.items()}
     figures = []
     for score, mean in means.items():
         figure: dict[str, object] = {
@@ -229,15 +243,17 @@ def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Sc
             "seconds": statistics.median(found.seconds for found in by_score[score].values()),
             "reliability": reliability(np.array([by_score[score][name].values for name in names])),
         }
-        for kind, how in kinds.items():
-            figure[kind] = float(how(mean, target))
-            figure[f"{kind}_interval"] = interval(resampled[score, kind])
+        for what, to in targets.items():
+            figure[what] = float(spearman(mean, to))
+            figure[f"{what}_interval"] = interval(resampled[score, what])
             for name, other in (("published", PUBLISHED), ("smoothness", "smoothness")):
-                figure[f"{kind}_over_{name}"] = float(how(mean, target) - how(means[other], target))
-                figure[f"{kind}_over_{name}_interval"] = interval(resampled[score, kind] - resampled[other, kind])
+                figure[f"{what}_over_{name}"] = float(spearman(mean, to) - spearman(means[other], to))
+                figure[f"{what}_over_{name}_interval"] = interval(resampled[score, what] - resampled[other, what])
         figures.append(figure)
     table = [
-        {"policy": name, "gain": float(target[row]), "gains": gains[name]}
+        {"policy": name}
+        | {what: float(to[row]) for what, to in targets.items()}
+        | {"percentiles": values["percentile"][row].tolist(), "details": values["detail"][row].tolist()}
         | {"scores": {score: float(mean[row]) for score, mean in means.items()}}
         for row, name in enumerate(names)
     ]
@@ -246,7 +262,7 @@ def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Sc
         "settings": asdict(settings)
         | {"dataset": DATASET, "stage": "untrained", "attack": ATTACK, "attacked": settings.attacked_images}
         | {"resamples": RESAMPLES, "torch": torch.__version__},
-        "gain_reliability": reliability(np.array([gains[name] for name in names])),
+        "reliability": {what: reliability(table) for what, table in values.items()},
         "scores": figures,
         "policies": table,
     }
@@ -293,7 +309,7 @@ if __name__ == "__main__":
 
     options = {name.lower(): int(os.environ[name]) for name in ("WORKERS", "DRAW", "POLICIES") if name in os.environ}
     for row in run(**options)["scores"]:  # type: ignore[arg-type, attr-defined]
-        low, high = row["spearman_interval"]
+        low, high = row["percentile_interval"]
         cost = f"{row['evaluations']:.0f} gradients, {row['seconds']:.3f} s per image"
-        print(f"{row['score']:24} Spearman {row['spearman']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True)
+        print(f"{row['score']:24} Spearman {row['percentile']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True)
     print(f"written: {RESULT}")
