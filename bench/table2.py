@@ -10,6 +10,7 @@ from pathlib import Path
 
 from scipy.stats import spearmanr
 
+from bench.leaks import attack_network, figures
 from gradveil.attacks import Inversion, parse_attack
 from gradveil.datasets import load
 from gradveil.io.files import write_json
