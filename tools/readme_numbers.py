@@ -192,8 +192,8 @@ def adaptive(record: dict[str, Any]) -> str:
             f"| {row['model']} | `{row['defense']}` | {_seen(row, 'plain')} | {_seen(row, 'adaptive')} | {won} |"
         )
     lines.append(
-        f"\n{record['attack']} with {record['iterations']} iterations on {len(record['images'])} images of {record['dataset']}: the "
-        f"grade, {IDENTIFIED}, and {DETAIL}. Both attackers have the training images as public ones."
+        f"\n{record['attack']} with {record['iterations']} iterations on {len(record['images'])} images of {record['dataset']}: "
+        f"the grade, {IDENTIFIED}, and {DETAIL}. Both attackers have the training images as public ones."
     )
     return "\n".join(lines) + "\n"
 
@@ -214,8 +214,8 @@ def leakage(record: dict[str, Any]) -> str:
             f"{row['detail']:+.1f} ± {row['detail_sd']:.1f} | {row['grade']} |"
         )
     lines.append(
-        f"\n{record['dataset']}, {len(record['images'])} images per row: PSNR in dB of what was rebuilt over that of the best single "
-        "colour, both to the private image, with the standard deviation between images (what the first version went by); "
+        f"\n{record['dataset']}, {len(record['images'])} images per row: PSNR in dB of what was rebuilt over that of the best "
+        "single colour, both to the private image, with the standard deviation between images (what the first version went by); "
         f"{IDENTIFIED}; {DETAIL}."
     )
     return "\n".join(lines) + "\n"
