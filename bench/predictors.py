@@ -1,20 +1,26 @@
-"""Which score predicts attacks: every score in SCORES against what attackers get (`python -m bench.predictors`).
+"""Which score predicts attacks: every score in SCORES against what attackers get.
 
 Random policies, none of them among those the scores were tuned on (draw 0), on an untrained network, where attacks work. The
 target is what an attacker who knows the policy gets of some of the images kept for attacks: how far they can be told from others
 of their class (mean percentile), and the detail over the guess without the gradient (dB). The prediction is the score's mean on
-other images. Takes less than an hour on an idle core (WORKERS=2 for two, POLICIES and DRAW for
-others), goes on where it was killed, and leaves `runs/predictors.json`.
+other images.
+
+`python -m bench.predictors scores` leaves `runs/scores.json`. `python -m bench.predictors attacks` attacks, compares with those
+scores, or with the record of them, and leaves `runs/predictors.json`. Each takes about half an hour on an idle core (WORKERS=2
+for two, POLICIES and DRAW for others) and goes on where it was killed.
 """
 
 import json
+import os
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +49,7 @@ PUBLISHED = "grad-sim"
 # No gradient at all, only how varied or how smooth the transformed images are, in dB: a score that does no better has learnt
 # nothing from gradients.
 CONTROLS: dict[str, Callable[[Tensor], Tensor]] = {
-    "variance": lambda images: 10 * torch.log10(images.var((1, 2, 3)).clamp_min(1e-20)),
+    "variance": lambda images: 10 * torch.log10(images.var((1, 2, 3), correction=0).clamp_min(1e-20)),
     "smoothness": smoothness,
 }
 # Every score, every quick look, and the controls.
@@ -53,7 +59,8 @@ RIVALS = [
     *(name + QUICK for name, score in SCORES.items() if score(published_definition("paper")).quick),
     *CONTROLS,
 ]
-FOLDER, RESULT = Path("runs/predictors"), Path("runs/predictors.json")
+FOLDER, SCORED, RESULT = Path("runs/predictors"), Path("runs/scores.json"), Path("runs/predictors.json")
+RECORD = Path("docs/records/scores.json")
 RESAMPLES = 10_000
 # Of a record; the first decides.
 TARGETS = ("percentile", "detail")
@@ -122,26 +129,30 @@ class Scored:
     seconds: float
 
 
-def run(
-    policies: int = 35,
-    images: int = 5,
-    iterations: int = 200,
-    workers: int = 1,
-    *,
-    draw: int = 1,
-    scored: int = 16,
-    model: str = MODEL,
-    folder: Path = FOLDER,
-    result: Path = RESULT,
-    progress: Progress = bar,
+# Score -> what it costs, how reliable it is, and its mean by policy.
+Scores = dict[str, dict[str, Any]]
+
+
+def measure_scores(settings: Settings, folder: Path, *, workers: int = 1, progress: Progress = bar) -> Scores:
+    """Score what is missing below `folder`."""
+    names = [str(policy) for policy in settings.distinct_policies()]
+    found: Scores = {}
+    for score, own in predictions(settings, folder, workers=workers, progress=progress).items():
+        values = np.array([own[name].values for name in names])
+        found[score] = {
+            "evaluations": statistics.fmean(one.evaluations for one in own.values()),
+            "seconds": statistics.median(one.seconds for one in own.values()),
+            "reliability": reliability(values),
+            "policies": dict(zip(names, values.mean(1).tolist(), strict=True)),
+        }
+    return found
+
+
+def measure_attacks(
+    settings: Settings, scores: Scores, folder: Path, *, workers: int = 1, progress: Progress = bar
 ) -> dict[str, object]:
-    """Attack and score what is missing below `folder`, compare, and write `result`."""
-    settings = Settings(policies, images, iterations, scored, model=model, draw=draw)
-    attacked = attacks(settings, folder, workers=workers, progress=progress)
-    scores = predictions(settings, folder, workers=workers, progress=progress)
-    summary = judge(settings, attacked, scores)
-    write_json(result, summary)
-    return summary
+    """Attack what is missing below `folder`, and compare."""
+    return judge(settings, attacks(settings, folder, workers=workers, progress=progress), scores)
 
 
 def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, list[Record]]:
@@ -176,13 +187,13 @@ def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[
     return str(policy), record
 
 
-def predictions(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> list[Scored]:
+def predictions(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, dict[str, Scored]]:
     """Every score of every policy."""
     jobs = list(product(settings.distinct_policies(), RIVALS))
-    found = []
+    found: dict[str, dict[str, Scored]] = {score: {} for score in RIVALS}
     with progress("scores", len(jobs), "policies") as advance:
         for scored in run_jobs(partial(_predict, settings, folder), jobs, workers=workers):
-            found.append(scored)
+            found[scored.score][scored.policy] = scored
             advance(1)
     return found
 
@@ -219,7 +230,7 @@ def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Score
     return found
 
 
-def judge(settings: Settings, attacked: dict[str, list[Record]], scores: Sequence[Scored]) -> dict[str, object]:
+def judge(settings: Settings, attacked: dict[str, list[Record]], scores: Scores) -> dict[str, object]:
     """Correlations over policies of mean score with mean percentile and mean detail, with 95% bootstrap intervals over policies.
 
     Every score meets the same resamples, so `over_published` and `over_smoothness` have the intervals of paired differences.
@@ -229,20 +240,12 @@ def judge(settings: Settings, attacked: dict[str, list[Record]], scores: Sequenc
         what: np.array([[getattr(record, what) for record in attacked[name]] for name in names]) for what in TARGETS
     }
     targets = {what: table.mean(1) for what, table in values.items()}
-    by_score = {score: {found.policy: found for found in scores if found.score == score} for score in RIVALS}
-    means = {
-        score: np.array([statistics.fmean(found[name].values) for name in names]) for score, found in by_score.items()
-    }
+    means = {score: np.array([found["policies"][name] for name in names]) for score, found in scores.items()}
     rows = np.random.default_rng(settings.seed).integers(len(names), size=(RESAMPLES, len(names)))
     resampled = {(s, what): spearman(mean[rows], to[rows]) for s, mean in means.items() for what, to in targets.items()}
     figures = []
     for score, mean in means.items():
-        figure: dict[str, object] = {
-            "score": score,
-            "evaluations": statistics.fmean(found.evaluations for found in by_score[score].values()),
-            "seconds": statistics.median(found.seconds for found in by_score[score].values()),
-            "reliability": reliability(np.array([by_score[score][name].values for name in names])),
-        }
+        figure = {"score": score} | {name: value for name, value in scores[score].items() if name != "policies"}
         for what, to in targets.items():
             figure[what] = float(spearman(mean, to))
             figure[f"{what}_interval"] = interval(resampled[score, what])
@@ -305,11 +308,21 @@ def reliability(values: NDArray[np.float64]) -> float | None:
 
 
 if __name__ == "__main__":
-    import os
-
-    options = {name.lower(): int(os.environ[name]) for name in ("WORKERS", "DRAW", "POLICIES") if name in os.environ}
-    for row in run(**options)["scores"]:  # type: ignore[arg-type, attr-defined]
-        low, high = row["percentile_interval"]
-        cost = f"{row['evaluations']:.0f} gradients, {row['seconds']:.3f} s per image"
-        print(f"{row['score']:24} Spearman {row['percentile']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True)
-    print(f"written: {RESULT}")
+    if sys.argv[1:] not in (["scores"], ["attacks"]):
+        sys.exit(f"bench.predictors: expected scores or attacks, got {' '.join(sys.argv[1:]) or 'nothing'}")
+    chosen = Settings(**{name.lower(): int(os.environ[name]) for name in ("DRAW", "POLICIES") if name in os.environ})
+    many = int(os.environ.get("WORKERS", "1"))
+    if sys.argv[1] == "scores":
+        write_json(SCORED, measure_scores(chosen, FOLDER, workers=many))
+        print(f"written: {SCORED}")
+    else:
+        known = json.loads((SCORED if SCORED.exists() else RECORD).read_text(encoding="utf-8"))
+        result = measure_attacks(chosen, known, FOLDER, workers=many)
+        write_json(RESULT, result)
+        for row in result["scores"]:  # type: ignore[attr-defined]
+            low, high = row["percentile_interval"]
+            cost = f"{row['evaluations']:.0f} gradients, {row['seconds']:.3f} s per image"
+            print(
+                f"{row['score']:24} Spearman {row['percentile']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True
+            )
+        print(f"written: {RESULT}")
