@@ -1,25 +1,19 @@
-"""What a defense costs in accuracy and what it hides, on a small network: one row of a table."""
+"""What a defense costs in accuracy and what it hides, on a small network: the rows of two tables."""
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.leaks import attack_untrained, attackers_of, figures
 from gradveil.defenses import parse_defense
-from gradveil.defenses.base import Attacker
 from gradveil.defenses.parts import private_part
-from gradveil.leakage.measuring import measure
-from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
-from gradveil.models import untrained_model
 from gradveil.naming import slug
 from gradveil.parallel import using_one_thread
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
 from gradveil.training.batches import PoissonBatches
-from gradveil.training.stage import Stage
 from gradveil.types import Dataset
-
-DATASET = "fashion-mnist-tenth"
 
 
 @dataclass(frozen=True)
@@ -48,51 +42,23 @@ CASES = {
 }
 
 
-def row(
-    dataset: Dataset,
-    case: Case,
-    defense: str,
-    folder: Path,
-    *,
-    seeds: Sequence[int],
-    images: Sequence[int],
-    workers: int = 1,
-) -> dict[str, object]:
-    """Accuracy after a short training, epsilon where there is one, and what each attacker gets; goes on where it was killed."""
-    found: dict[str, object] = {
-        "model": case.model,
-        "defense": defense,
-        **_accuracy(dataset, case, defense, folder, seeds),
-    }
+def leaks(case: Case, defense: str, images: Sequence[int], *, workers: int = 1) -> dict[str, object]:
+    """What each attacker gets on the untrained network; goes on where it was killed."""
+    found: dict[str, object] = {"model": case.model, "defense": defense}
+    for attacker in attackers_of(defense):
+        records = attack_untrained(case.model, defense, attacker, case.attack, case.iterations, images, workers=workers)
+        found[attacker] = figures(records)
+    return found
+
+
+def accuracy(dataset: Dataset, case: Case, defense: str, folder: Path, seeds: Sequence[int]) -> dict[str, object]:
+    """The test accuracy after a short training, and epsilon where there is one; goes on where it was killed."""
+    found = {"model": case.model, "defense": defense, **_accuracy(dataset, case, defense, folder, seeds)}
     private = private_part(parse_defense(defense))
     if private:
         batches = PoissonBatches(len(dataset.train), case.recipe.batch_size, seed=0)
         found["epsilon"] = private.epsilon(batches.rate, case.recipe.epochs * len(batches))
         found["delta"] = private.delta
-    if not images:
-        return found
-    network = parse_defense(defense).network(untrained_model(case.model, dataset), seed=0)
-    attackers: tuple[Attacker, ...] = ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
-    for attacker in attackers:
-        scenario = ScenarioKey(
-            DATASET, case.model, Stage(), defense, case.attack, case.iterations, 0, attacker=attacker
-        )
-        records = measure(
-            scenario.parse(),
-            network,
-            dataset.test,
-            list(images),
-            folder / "attacks",
-            public=dataset.train,
-            workers=workers,
-            progress=bar,
-        )
-        found[attacker] = {
-            "psnr": statistics.fmean(one.psnr_original for one in records),
-            "psnr_sd": statistics.stdev(one.psnr_original for one in records),
-            "gain": statistics.fmean(one.gain_original for one in records),
-            "diverged": sum(one.diverged for one in records),
-        }
     return found
 
 

@@ -1,16 +1,16 @@
-"""Every defense on the same network and the same images: what it costs and what it hides (`python -m bench.defenses`).
+"""Every defense on the same network and the same images: what it hides and what it costs.
 
-Test accuracy after a short training of lenet, and attacks on the untrained network, where images lie open, by somebody who
-ignores the defense and by somebody who knows it. About an hour on a core, half of it the training behind soteria. Goes on where
-it was killed and leaves `runs/defenses.json`; `python -m bench.defenses prune:0.9 clip:1` measures these only and writes no file.
+`python -m bench.defenses leakage` attacks the untrained lenet, where images lie open, by somebody who ignores the defense and by
+somebody who knows it: about an hour on a core. `python -m bench.defenses accuracy` trains it with every defense: another hour,
+half of it behind soteria. Both go on where they were killed, and leave `runs/defenses.json` and `runs/defenses-accuracy.json`.
 """
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from bench.defended import CASES, DATASET, row
+from bench.defended import CASES, accuracy, leaks
+from bench.leaks import DATASET
 from gradveil.datasets import load
 from gradveil.io.files import write_json
 from gradveil.leakage.scenario import UNDEFENDED
@@ -39,43 +39,38 @@ ALL = (
 )
 SEEDS = (0, 1, 2)
 # Not the first ones: on those the attacker's answers were chosen.
-IMAGES = (20, 21, 22, 23, 24, 25)
-FOLDER, RESULT = Path("runs/defenses"), Path("runs/defenses.json")
+IMAGES = range(20, 32)
+FOLDER, LEAKAGE, ACCURACY = Path("runs/defenses"), Path("runs/defenses.json"), Path("runs/defenses-accuracy.json")
 
 
-def run(defenses: Sequence[str] = ALL, *, workers: int = 1) -> dict[str, object]:
-    """Train and attack what is missing below `FOLDER`; with all defenses, write `RESULT`."""
+def measure_leakage(*, workers: int = 1) -> dict[str, object]:
+    """Attack what is missing, and write `LEAKAGE`."""
+    rows = [leaks(CASE, defense, IMAGES, workers=workers) for defense in ALL]
+    summary = {"dataset": DATASET, "images": list(IMAGES), **CASE.summary(), "model": CASE.model, "rows": rows}
+    write_json(LEAKAGE, summary)
+    return summary
+
+
+def measure_accuracy() -> dict[str, object]:
+    """Train what is missing below `FOLDER`, and write `ACCURACY`."""
     dataset = load(DATASET)
-    rows = [
-        row(
-            dataset,
-            CASE,
-            defense,
-            FOLDER,
-            seeds=SEEDS[:1] if defense == SOTERIA else SEEDS,
-            images=IMAGES,
-            workers=workers,
-        )
-        for defense in defenses
-    ]
-    summary: dict[str, object] = {
+    rows = [accuracy(dataset, CASE, defense, FOLDER, SEEDS[:1] if defense == SOTERIA else SEEDS) for defense in ALL]
+    summary = {
         "dataset": DATASET,
-        "model": CASE.model,
         "test_images": len(dataset.test),
-        "images": list(IMAGES),
         **CASE.summary(),
+        "model": CASE.model,
         "rows": rows,
     }
-    if tuple(defenses) == ALL:
-        write_json(RESULT, summary)
+    write_json(ACCURACY, summary)
     return summary
 
 
 if __name__ == "__main__":
-    chosen = tuple(sys.argv[1:]) or ALL
-    if unknown := [defense for defense in chosen if defense not in ALL]:
-        sys.exit(f"bench.defenses: expected a setting such as {ALL[1]}, got {unknown[0]!r}")
-    for found in run(chosen, workers=int(os.environ.get("WORKERS", "1")))["rows"]:  # type: ignore[attr-defined]
+    if sys.argv[1:] not in (["leakage"], ["accuracy"]):
+        sys.exit(f"bench.defenses: expected leakage or accuracy, got {' '.join(sys.argv[1:]) or 'nothing'}")
+    workers = int(os.environ.get("WORKERS", "1"))
+    result = measure_accuracy() if sys.argv[1] == "accuracy" else measure_leakage(workers=workers)
+    for found in result["rows"]:  # type: ignore[attr-defined]
         print(found)
-    if chosen == ALL:
-        print(f"written: {RESULT}")
+    print(f"written: {ACCURACY if sys.argv[1] == 'accuracy' else LEAKAGE}")

@@ -1,10 +1,12 @@
-"""Ten participants against central training with as many steps, and what a curious server sees (`python -m bench.federated`).
+"""Ten participants against central training with as many steps, and what a curious server sees.
 
-Half an hour on a core; goes on where it was killed, leaves `runs/federated.json`.
+`python -m bench.federated accuracy` takes half an hour on a core and leaves `runs/federated.json`.
+`python -m bench.federated curious` leaves `runs/curious.json`. Both go on where they were killed.
 """
 
 import math
 import statistics
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -27,11 +29,11 @@ PARTITIONS = {"iid": (0, 1, 2), "dirichlet:0.5": (0,), "classes:2": (0,)}
 BATCH, PARTICIPANTS = 130, 10
 HYBRID = "3-1-7+43-18-18"
 CURIOUS_ROUNDS = (0, 1, 5, 10, 20, 50)
-FOLDER, RESULT = Path("runs/federated"), Path("runs/federated.json")
+FOLDER, ACCURACY, CURIOUS = Path("runs/federated"), Path("runs/federated.json"), Path("runs/curious.json")
 
 
-def run() -> dict[str, object]:
-    """Train and attack what is missing below `FOLDER`, and write `RESULT`."""
+def measure_accuracy() -> dict[str, object]:
+    """Train what is missing below `FOLDER`, and write `ACCURACY`."""
     dataset = load(DATASET)
     steps = EPOCHS * math.ceil(len(dataset.train) / BATCH)
     rows = []
@@ -63,13 +65,12 @@ def run() -> dict[str, object]:
         "batch": BATCH,
         "test_images": len(dataset.test),
         "rows": rows,
-        "curious": curious(),
     }
-    write_json(RESULT, summary)
+    write_json(ACCURACY, summary)
     return summary
 
 
-def curious() -> dict[str, object]:
+def measure_curious() -> dict[str, object]:
     """Leakage per round of a network without batch norm, one image per update: where updates give most away."""
     dataset = load(DATASET)
     plan = FederatedPlan(DATASET, "lenet", PARTICIPANTS, 200, batch=1, lr=0.01)
@@ -89,11 +90,16 @@ def curious() -> dict[str, object]:
                 "leakage": [asdict(leak) for leak in leaks],
             }
         )
-    return {"plan": asdict(plan), "attack": "idlg", "iterations": 100, "rows": rows}
+    summary = {"plan": asdict(plan), "attack": "idlg", "iterations": 100, "rows": rows}
+    write_json(CURIOUS, summary)
+    return summary
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] not in (["accuracy"], ["curious"]):
+        sys.exit(f"bench.federated: expected accuracy or curious, got {' '.join(sys.argv[1:]) or 'nothing'}")
     with using_one_thread():
-        for row in run()["rows"]:  # type: ignore[attr-defined]
-            print(row)
-    print(f"written: {RESULT}")
+        result = measure_accuracy() if sys.argv[1] == "accuracy" else measure_curious()
+    for row in result["rows"]:  # type: ignore[attr-defined]
+        print(row)
+    print(f"written: {ACCURACY if sys.argv[1] == 'accuracy' else CURIOUS}")

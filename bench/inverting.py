@@ -69,7 +69,6 @@ def _attacked(name: str, index: int, who: str) -> dict[str, object]:
         "wall": time.perf_counter() - start,
         "cpu": time.process_time() - cpu,
         "psnr": float(metrics.psnr(image, batch.images)),
-        "null": float(metrics.null_psnr(batch.images)),
         "history": history,
     }
 
@@ -83,7 +82,7 @@ def _compared(model: str, found: dict[tuple[str, str, int], dict[str, float]]) -
             "psnr_sd": statistics.stdev(one["psnr"] for one in runs),
             "seconds": statistics.fmean(one["cpu"] for one in runs),
             "wall": statistics.fmean(one["wall"] for one in runs),
-            "images": [{name: one[name] for name in ("psnr", "null", "cpu", "wall")} for one in runs],
+            "images": [{name: one[name] for name in ("psnr", "cpu", "wall")} for one in runs],
         }
     pairs = [(found["ours", model, index], found["published", model, index]) for index in range(IMAGES)]
     differences = [ours["psnr"] - theirs["psnr"] for ours, theirs in pairs]

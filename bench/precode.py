@@ -1,18 +1,18 @@
-"""PRECODE's bottleneck size, KL weight and place: what they cost in accuracy and what they hide (`python -m bench.precode`).
+"""PRECODE's bottleneck size, KL weight and place: what they hide and what they cost.
 
 Every k and beta of the PRECODE supplement (Scheliga et al., 2022) on lenet and mlp, other places than the last layer, and two
-bottlenecks: test accuracy after a short training, and for each k, each beta and each place an attack on the untrained network by
-somebody who ignores the bottleneck and by somebody who knows it; the same without PRECODE. About half an hour on an idle core.
-Goes on where it was killed and leaves `runs/precode.json`; `python -m bench.precode lenet:none lenet:precode:k=64,beta=0.001`
-measures these settings only and leaves the file alone.
+bottlenecks. `python -m bench.precode leakage` attacks the untrained network for each k, each beta and each place, by somebody who
+ignores the bottleneck and by somebody who knows it. `python -m bench.precode accuracy` trains all of them for a short while.
+Each takes about half an hour on an idle core, goes on where it was killed, and leaves `runs/precode.json` and
+`runs/precode-accuracy.json`.
 """
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from bench.defended import CASES, DATASET, row
+from bench.defended import CASES, accuracy, leaks
+from bench.leaks import DATASET
 from gradveil.datasets import load
 from gradveil.io.files import write_json
 from gradveil.leakage.scenario import UNDEFENDED
@@ -44,52 +44,43 @@ ATTACKED = (
     *(f"precode:k=256,beta={beta:g}" for beta in BETAS if beta != 1e-3),
 )
 # Not the first ones: on those the attacker's answers were chosen.
-IMAGES = (20, 21)
-FOLDER, RESULT = Path("runs/precode"), Path("runs/precode.json")
+IMAGES = range(20, 28)
+FOLDER, LEAKAGE, ACCURACY = Path("runs/precode"), Path("runs/precode.json"), Path("runs/precode-accuracy.json")
 
 DEFENSES = (UNDEFENDED, *(f"precode:k={k},beta={beta:g}" for k in SIZES for beta in BETAS))
-Setting = tuple[str, str]
-ALL: tuple[Setting, ...] = tuple((model, defense) for model in CASES for defense in (*DEFENSES, *PLACES[model]))
+ALL = tuple((model, defense) for model in CASES for defense in (*DEFENSES, *PLACES[model]))
 
 
-def run(settings: Sequence[Setting] = ALL, *, workers: int = 1) -> dict[str, object]:
-    """Train and attack what is missing below `FOLDER`; with all settings, write `RESULT`."""
-    dataset = load(DATASET)
-    rows = [
-        row(
-            dataset,
-            CASES[model],
-            defense,
-            FOLDER,
-            seeds=SEEDS if defense in (UNDEFENDED, USUAL) else SEEDS[:1],
-            images=IMAGES if defense in ATTACKED else (),
-            workers=workers,
-        )
-        for model, defense in settings
-    ]
-    summary: dict[str, object] = {
-        "dataset": DATASET,
-        "test_images": len(dataset.test),
-        "images": list(IMAGES),
-        "attacked": list(ATTACKED),
-        "cases": {name: case.summary() for name, case in CASES.items()},
-        "rows": rows,
-    }
-    if tuple(settings) == ALL:
-        write_json(RESULT, summary)
+def measure_leakage(*, workers: int = 1) -> dict[str, object]:
+    """Attack what is missing, and write `LEAKAGE`."""
+    chosen = [(model, defense) for model, defense in ALL if defense in ATTACKED]
+    rows = [leaks(CASES[model], defense, IMAGES, workers=workers) for model, defense in chosen]
+    summary = {"dataset": DATASET, "images": list(IMAGES), "cases": _cases(), "rows": rows}
+    write_json(LEAKAGE, summary)
     return summary
 
 
-def _chosen(words: Sequence[str]) -> tuple[Setting, ...]:
-    settings = tuple((model, defense) for model, _, defense in (word.partition(":") for word in words))
-    if unknown := [setting for setting in settings if setting not in ALL]:
-        sys.exit(f"bench.precode: expected a setting such as {':'.join(ALL[1])}, got {':'.join(unknown[0])!r}")
-    return settings or ALL
+def measure_accuracy() -> dict[str, object]:
+    """Train what is missing below `FOLDER`, and write `ACCURACY`."""
+    dataset = load(DATASET)
+    rows = [
+        accuracy(dataset, CASES[model], defense, FOLDER, SEEDS if defense in (UNDEFENDED, USUAL) else SEEDS[:1])
+        for model, defense in ALL
+    ]
+    summary = {"dataset": DATASET, "test_images": len(dataset.test), "cases": _cases(), "rows": rows}
+    write_json(ACCURACY, summary)
+    return summary
+
+
+def _cases() -> dict[str, object]:
+    return {name: case.summary() for name, case in CASES.items()}
 
 
 if __name__ == "__main__":
-    chosen = _chosen(sys.argv[1:])
-    for found in run(chosen, workers=int(os.environ.get("WORKERS", "1")))["rows"]:  # type: ignore[attr-defined]
+    if sys.argv[1:] not in (["leakage"], ["accuracy"]):
+        sys.exit(f"bench.precode: expected leakage or accuracy, got {' '.join(sys.argv[1:]) or 'nothing'}")
+    workers = int(os.environ.get("WORKERS", "1"))
+    result = measure_accuracy() if sys.argv[1] == "accuracy" else measure_leakage(workers=workers)
+    for found in result["rows"]:  # type: ignore[attr-defined]
         print(found)
-    if chosen == ALL:
-        print(f"written: {RESULT}")
+    print(f"written: {ACCURACY if sys.argv[1] == 'accuracy' else LEAKAGE}")

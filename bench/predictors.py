@@ -1,19 +1,26 @@
-"""Which score predicts attacks: every score in SCORES against what attacks gain (`python -m bench.predictors`).
+"""Which score predicts attacks: every score in SCORES against what attackers get.
 
 Random policies, none of them among those the scores were tuned on (draw 0), on an untrained network, where attacks work. The
-target is the attack's mean gain over the null (dB, to the transformed image) on some of the images kept for attacks; the
-prediction is the score's mean on other images. Takes less than an hour on an idle core (WORKERS=2 for two, POLICIES and DRAW for
-others), goes on where it was killed, and leaves `runs/predictors.json`.
+target is what an attacker who knows the policy gets of some of the images kept for attacks: how far they can be told from others
+of their class (mean percentile), and the detail over the guess without the gradient (dB). The prediction is the score's mean on
+other images.
+
+`python -m bench.predictors scores` leaves `runs/scores.json`. `python -m bench.predictors attacks` attacks, compares with those
+scores, or with the record of them, and leaves `runs/predictors.json`. Each takes about half an hour on an idle core (WORKERS=2
+for two, POLICIES and DRAW for others) and goes on where it was killed.
 """
 
 import json
+import os
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +30,6 @@ from torch import Tensor, nn
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
-from gradveil.leakage import metrics
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
@@ -43,7 +49,7 @@ PUBLISHED = "grad-sim"
 # No gradient at all, only how varied or how smooth the transformed images are, in dB: a score that does no better has learnt
 # nothing from gradients.
 CONTROLS: dict[str, Callable[[Tensor], Tensor]] = {
-    "variance": lambda images: -metrics.null_psnr(images),
+    "variance": lambda images: 10 * torch.log10(images.var((1, 2, 3), correction=0).clamp_min(1e-20)),
     "smoothness": smoothness,
 }
 # Every score, every quick look, and the controls.
@@ -53,9 +59,12 @@ RIVALS = [
     *(name + QUICK for name, score in SCORES.items() if score(published_definition("paper")).quick),
     *CONTROLS,
 ]
-FOLDER, RESULT = Path("runs/predictors"), Path("runs/predictors.json")
+FOLDER, SCORED, RESULT = Path("runs/predictors"), Path("runs/scores.json"), Path("runs/predictors.json")
+RECORD = Path("docs/records/scores.json")
 RESAMPLES = 10_000
-# Scores were chosen by what attacks gain under these; a judgement needs others.
+# Of a record; the first decides.
+TARGETS = ("percentile", "detail")
+# Scores were chosen by what attacks got under these; a judgement needs others.
 TUNED_ON = [Policy.parse("identity"), *random_policies(0, 30, channels=1)]
 
 
@@ -120,35 +129,39 @@ class Scored:
     seconds: float
 
 
-def run(
-    policies: int = 35,
-    images: int = 5,
-    iterations: int = 200,
-    workers: int = 1,
-    *,
-    draw: int = 1,
-    scored: int = 16,
-    model: str = MODEL,
-    folder: Path = FOLDER,
-    result: Path = RESULT,
-    progress: Progress = bar,
+# Score -> what it costs, how reliable it is, and its mean by policy.
+Scores = dict[str, dict[str, Any]]
+
+
+def measure_scores(settings: Settings, folder: Path, *, workers: int = 1, progress: Progress = bar) -> Scores:
+    """Score what is missing below `folder`."""
+    names = [str(policy) for policy in settings.distinct_policies()]
+    found: Scores = {}
+    for score, own in predictions(settings, folder, workers=workers, progress=progress).items():
+        values = np.array([own[name].values for name in names])
+        found[score] = {
+            "evaluations": statistics.fmean(one.evaluations for one in own.values()),
+            "seconds": statistics.median(one.seconds for one in own.values()),
+            "reliability": reliability(values),
+            "policies": dict(zip(names, values.mean(1).tolist(), strict=True)),
+        }
+    return found
+
+
+def measure_attacks(
+    settings: Settings, scores: Scores, folder: Path, *, workers: int = 1, progress: Progress = bar
 ) -> dict[str, object]:
-    """Attack and score what is missing below `folder`, compare, and write `result`."""
-    settings = Settings(policies, images, iterations, scored, model=model, draw=draw)
-    gains = attacks(settings, folder, workers=workers, progress=progress)
-    scores = predictions(settings, folder, workers=workers, progress=progress)
-    summary = judge(settings, gains, scores)
-    write_json(result, summary)
-    return summary
+    """Attack what is missing below `folder`, and compare."""
+    return judge(settings, attacks(settings, folder, workers=workers, progress=progress), scores)
 
 
-def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, list[float]]:
-    """Policy -> the attack's gain over the null, image by image."""
+def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, list[Record]]:
+    """Policy -> what the attack got, image by image."""
     jobs = list(product(settings.distinct_policies(), settings.attacked_images))
-    found: dict[tuple[str, int], float] = {}
+    found: dict[tuple[str, int], Record] = {}
     with progress("attacks", len(jobs), "images") as advance:
         for policy, record in run_jobs(partial(_attack, settings, folder), jobs, workers=workers):
-            found[policy, record.index] = record.gain
+            found[policy, record.index] = record
             advance(1)
     return {
         str(policy): [found[str(policy), index] for index in settings.attacked_images]
@@ -159,18 +172,28 @@ def attacks(settings: Settings, folder: Path, *, workers: int, progress: Progres
 def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[str, Record]:
     policy, index = job
     defense = str(policy) if any(policy.members) else UNDEFENDED
-    scenario = ScenarioKey(DATASET, settings.model, Stage(), defense, ATTACK, settings.iterations, settings.seed)
-    (record,) = measure(scenario.parse(), settings.network(), dataset().test, [index], folder)
+    attacker = "plain" if defense == UNDEFENDED else "adaptive"
+    scenario = ScenarioKey(
+        DATASET,
+        settings.model,
+        Stage(),
+        defense,
+        ATTACK,
+        settings.iterations,
+        settings.seed,
+        attacker=attacker,  # type: ignore[arg-type]
+    )
+    (record,) = measure(scenario.parse(), settings.network(), dataset().test, [index], folder, public=dataset().train)
     return str(policy), record
 
 
-def predictions(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> list[Scored]:
+def predictions(settings: Settings, folder: Path, *, workers: int, progress: Progress) -> dict[str, dict[str, Scored]]:
     """Every score of every policy."""
     jobs = list(product(settings.distinct_policies(), RIVALS))
-    found = []
+    found: dict[str, dict[str, Scored]] = {score: {} for score in RIVALS}
     with progress("scores", len(jobs), "policies") as advance:
         for scored in run_jobs(partial(_predict, settings, folder), jobs, workers=workers):
-            found.append(scored)
+            found[scored.score][scored.policy] = scored
             advance(1)
     return found
 
@@ -207,37 +230,33 @@ def _predict(settings: Settings, folder: Path, job: tuple[Policy, str]) -> Score
     return found
 
 
-def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Scored]) -> dict[str, object]:
-    """Correlations over policies between mean gain and mean score, each with a 95% bootstrap interval over policies.
+def judge(settings: Settings, attacked: dict[str, list[Record]], scores: Scores) -> dict[str, object]:
+    """Correlations over policies of mean score with mean percentile and mean detail, with 95% bootstrap intervals over policies.
 
     Every score meets the same resamples, so `over_published` and `over_smoothness` have the intervals of paired differences.
     """
-    names = list(gains)
-    target = np.array([statistics.fmean(gains[name]) for name in names])
-    by_score = {score: {found.policy: found for found in scores if found.score == score} for score in RIVALS}
-    means = {
-        score: np.array([statistics.fmean(found[name].values) for name in names]) for score, found in by_score.items()
+    names = list(attacked)
+    values = {
+        what: np.array([[getattr(record, what) for record in attacked[name]] for name in names]) for what in TARGETS
     }
+    targets = {what: table.mean(1) for what, table in values.items()}
+    means = {score: np.array([found["policies"][name] for name in names]) for score, found in scores.items()}
     rows = np.random.default_rng(settings.seed).integers(len(names), size=(RESAMPLES, len(names)))
-    kinds = {"spearman": spearman, "pearson": pearson}
-    resampled = {(s, kind): how(mean[rows], target[rows]) for s, mean in means.items() for kind, how in kinds.items()}
+    resampled = {(s, what): spearman(mean[rows], to[rows]) for s, mean in means.items() for what, to in targets.items()}
     figures = []
     for score, mean in means.items():
-        figure: dict[str, object] = {
-            "score": score,
-            "evaluations": statistics.fmean(found.evaluations for found in by_score[score].values()),
-            "seconds": statistics.median(found.seconds for found in by_score[score].values()),
-            "reliability": reliability(np.array([by_score[score][name].values for name in names])),
-        }
-        for kind, how in kinds.items():
-            figure[kind] = float(how(mean, target))
-            figure[f"{kind}_interval"] = interval(resampled[score, kind])
+        figure = {"score": score} | {name: value for name, value in scores[score].items() if name != "policies"}
+        for what, to in targets.items():
+            figure[what] = float(spearman(mean, to))
+            figure[f"{what}_interval"] = interval(resampled[score, what])
             for name, other in (("published", PUBLISHED), ("smoothness", "smoothness")):
-                figure[f"{kind}_over_{name}"] = float(how(mean, target) - how(means[other], target))
-                figure[f"{kind}_over_{name}_interval"] = interval(resampled[score, kind] - resampled[other, kind])
+                figure[f"{what}_over_{name}"] = float(spearman(mean, to) - spearman(means[other], to))
+                figure[f"{what}_over_{name}_interval"] = interval(resampled[score, what] - resampled[other, what])
         figures.append(figure)
     table = [
-        {"policy": name, "gain": float(target[row]), "gains": gains[name]}
+        {"policy": name}
+        | {what: float(to[row]) for what, to in targets.items()}
+        | {"percentiles": values["percentile"][row].tolist(), "details": values["detail"][row].tolist()}
         | {"scores": {score: float(mean[row]) for score, mean in means.items()}}
         for row, name in enumerate(names)
     ]
@@ -246,7 +265,7 @@ def judge(settings: Settings, gains: dict[str, list[float]], scores: Sequence[Sc
         "settings": asdict(settings)
         | {"dataset": DATASET, "stage": "untrained", "attack": ATTACK, "attacked": settings.attacked_images}
         | {"resamples": RESAMPLES, "torch": torch.__version__},
-        "gain_reliability": reliability(np.array([gains[name] for name in names])),
+        "reliability": {what: reliability(table) for what, table in values.items()},
         "scores": figures,
         "policies": table,
     }
@@ -289,11 +308,21 @@ def reliability(values: NDArray[np.float64]) -> float | None:
 
 
 if __name__ == "__main__":
-    import os
-
-    options = {name.lower(): int(os.environ[name]) for name in ("WORKERS", "DRAW", "POLICIES") if name in os.environ}
-    for row in run(**options)["scores"]:  # type: ignore[arg-type, attr-defined]
-        low, high = row["spearman_interval"]
-        cost = f"{row['evaluations']:.0f} gradients, {row['seconds']:.3f} s per image"
-        print(f"{row['score']:24} Spearman {row['spearman']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True)
-    print(f"written: {RESULT}")
+    if sys.argv[1:] not in (["scores"], ["attacks"]):
+        sys.exit(f"bench.predictors: expected scores or attacks, got {' '.join(sys.argv[1:]) or 'nothing'}")
+    chosen = Settings(**{name.lower(): int(os.environ[name]) for name in ("DRAW", "POLICIES") if name in os.environ})
+    many = int(os.environ.get("WORKERS", "1"))
+    if sys.argv[1] == "scores":
+        write_json(SCORED, measure_scores(chosen, FOLDER, workers=many))
+        print(f"written: {SCORED}")
+    else:
+        known = json.loads((SCORED if SCORED.exists() else RECORD).read_text(encoding="utf-8"))
+        result = measure_attacks(chosen, known, FOLDER, workers=many)
+        write_json(RESULT, result)
+        for row in result["scores"]:  # type: ignore[attr-defined]
+            low, high = row["percentile_interval"]
+            cost = f"{row['evaluations']:.0f} gradients, {row['seconds']:.3f} s per image"
+            print(
+                f"{row['score']:24} Spearman {row['percentile']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True
+            )
+        print(f"written: {RESULT}")

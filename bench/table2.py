@@ -6,15 +6,14 @@ on where it was killed, and leaves `runs/table2.json`.
 """
 
 import os
-import statistics
 from pathlib import Path
 
 from scipy.stats import spearmanr
 
+from bench.leaks import attack_network, figures
 from gradveil.attacks import Inversion, parse_attack
 from gradveil.datasets import load
 from gradveil.io.files import write_json
-from gradveil.leakage.measuring import measure
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.progress import bar
 from gradveil.training import Recipe, train
@@ -55,23 +54,9 @@ def run(workers: int = 1) -> dict[str, object]:
                 0,
                 restarts=min(2, attack.restarts),
             )
-            records = measure(
-                scenario.parse(), network, dataset.test, list(range(IMAGES)), FOLDER, workers=workers, progress=bar
-            )
-            good = [record for record in records if not record.diverged]
-            rows.append(
-                {
-                    "attack": name,
-                    "defense": defense,
-                    "published": theirs,
-                    "iterations": scenario.iterations,
-                    "n": len(good),
-                    "diverged": len(records) - len(good),
-                    "psnr": statistics.fmean(one.psnr_transformed for one in good) if good else None,
-                    "psnr_sd": statistics.stdev(one.psnr_transformed for one in good) if len(good) > 1 else None,
-                    "gain": statistics.fmean(one.gain for one in good) if good else None,
-                }
-            )
+            records = attack_network(scenario, network, dataset, range(IMAGES), workers=workers, folder=FOLDER)
+            found = {"attack": name, "defense": defense, "published": theirs, "iterations": scenario.iterations}
+            rows.append(found | figures(records))
     summary = {
         "dataset": DATASET,
         "model": MODEL,
@@ -85,9 +70,9 @@ def run(workers: int = 1) -> dict[str, object]:
 
 
 def _agreement(rows: list[dict[str, object]], defense: str) -> float:
-    """Spearman's correlation of the attacks' order here with the published one; an attack that always diverged is last."""
+    """Spearman's correlation of the attacks' order here with the published one."""
     chosen = [row for row in rows if row["defense"] == defense]
-    ours = [0.0 if row["psnr"] is None else row["psnr"] for row in chosen]
+    ours = [row["published_psnr"] for row in chosen]
     return float(spearmanr(ours, [row["published"] for row in chosen]).statistic)
 
 

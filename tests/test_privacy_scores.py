@@ -1,7 +1,7 @@
-import json
 import math
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -209,32 +209,37 @@ def test_judge_knows_a_predictor_from_noise(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(predictors, "RESAMPLES", 500)
     settings = predictors.Settings(policies=40)
     names = [f"policy {number}" for number in range(40)]
-    gains = {name: [number / 10, number / 10 + 1] for number, name in enumerate(names)}
+    attacked = {
+        name: [SimpleNamespace(percentile=number / 50, detail=place - number) for place in (0, 1)]
+        for number, name in enumerate(names)
+    }
     luck = np.random.default_rng(0).normal(size=40)
-    scores = [
-        predictors.Scored(name, score, (value, value + 1), 21, 0.1)
+    scores = {
+        score: {"evaluations": 21, "seconds": 0.1, "reliability": 1.0}
+        | {"policies": dict(zip(names, range(40) if score == "smooth-contrast" else luck, strict=True))}
         for score in predictors.RIVALS
-        for name, value in zip(names, range(40) if score == "smooth-contrast" else luck, strict=True)
-    ]
-    figures = {row["score"]: row for row in predictors.judge(settings, gains, scores)["scores"]}  # type: ignore[attr-defined]
-    assert figures["smooth-contrast"]["spearman"] == pytest.approx(1)
-    low, high = figures["grad-sim"]["spearman_interval"]
-    assert low < figures["grad-sim"]["spearman"] < high < 1
-    assert figures["smooth-contrast"]["spearman_over_published_interval"][0] > 0
-    assert figures["smooth-grad-sim"]["spearman_over_published_interval"] == (0, 0)
+    }
+    figures = {row["score"]: row for row in predictors.judge(settings, attacked, scores)["scores"]}  # type: ignore[arg-type, attr-defined]
+    assert figures["smooth-contrast"]["percentile"] == pytest.approx(1)
+    assert figures["smooth-contrast"]["detail"] == pytest.approx(-1)
+    low, high = figures["grad-sim"]["percentile_interval"]
+    assert low < figures["grad-sim"]["percentile"] < high < 1
+    assert figures["smooth-contrast"]["percentile_over_published_interval"][0] > 0
+    assert figures["smooth-grad-sim"]["percentile_over_published_interval"] == (0, 0)
 
 
 def test_what_was_attacked_and_scored_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predictors, "RESAMPLES", 20)
     monkeypatch.setattr(predictors, "RIVALS", ["grad-sim", "smooth-contrast", "smoothness"])
 
+    settings = predictors.Settings(2, 1, 2, scored=2, model="convnet-2")
+
     def run() -> dict[str, object]:
-        return predictors.run(
-            2, 1, 2, scored=2, model="convnet-2", folder=tmp_path, result=tmp_path / "result.json", progress=silent
-        )
+        scores = predictors.measure_scores(settings, tmp_path, progress=silent)
+        return predictors.measure_attacks(settings, scores, tmp_path, progress=silent)
 
     first = run()
-    assert json.loads((tmp_path / "result.json").read_text())["n"] == first["n"] == 2
+    assert first["n"] == 2
     lost = [next((tmp_path / "records").iterdir()), next((tmp_path / "scores").glob("smooth-contrast*"))]
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*-*.json") if path not in lost}
     for path in lost:

@@ -83,32 +83,36 @@ def calibration(record: dict[str, Any]) -> str:
 
 
 def predictors(record: dict[str, Any]) -> str:
-    """How well each score predicts what an attack gains, from `python -m bench.predictors`."""
+    """How well each score predicts what an attacker gets, from `python -m bench.predictors`."""
     settings = record["settings"]
     lines = [
-        "| `--score` | gradients per image | Spearman with the attack's gain (95%) | better than `grad-sim` by (95%) | "
-        "better than `smoothness` by (95%) |",
-        "|---|---|---|---|---|",
+        "| `--score` | gradients per image | Spearman with identification (95%) | better than `grad-sim` by (95%) | "
+        "better than `smoothness` by (95%) | Spearman with detail (95%) |",
+        "|---|---|---|---|---|---|",
     ]
     for row in record["scores"]:
-        low, high = row["spearman_interval"]
         gaps = []
         for other, name in (("published", "grad-sim"), ("smoothness", "smoothness")):
-            worse, better = row[f"spearman_over_{other}_interval"]
-            gap = f"{row[f'spearman_over_{other}']:+.2f} ({worse:+.2f} to {better:+.2f})"
-            gaps.append("" if row["score"] == name else gap)
+            gaps.append("" if row["score"] == name else _correlation(row, f"percentile_over_{other}"))
         lines.append(
-            f"| {row['score']} | {row['evaluations']:.0f} | {row['spearman']:+.2f} ({low:+.2f} to {high:+.2f}) | "
-            f"{' | '.join(gaps)} |"
+            f"| {row['score']} | {row['evaluations']:.0f} | {_correlation(row, 'percentile')} | {' | '.join(gaps)} | "
+            f"{_correlation(row, 'detail')} |"
         )
+    sure = record["reliability"]
     lines.append(
         f"\nOver {record['n']} random policies that nothing was tuned on: {settings['attack']} with "
-        f"{settings['iterations']} iterations on {settings['images']} images each, {settings['stage']} {settings['model']}, "
-        f"{settings['dataset']}; scores on {settings['scored']} other images. The gains themselves have a reliability of "
-        f"{record['gain_reliability']:.2f}. `variance` and `smoothness` look at no gradient at all: a score that does not beat "
-        "them has learned nothing from the network. A score is better where the interval excludes 0."
+        f"{settings['iterations']} iterations on {settings['images']} images each by an attacker who knows the policy, "
+        f"{settings['stage']} {settings['model']}, {settings['dataset']}; scores on {settings['scored']} other images. What is "
+        f"predicted has itself a reliability of {sure['percentile']:.2f} (mean percentile among decoys) and {sure['detail']:.2f} "
+        "(detail). `variance` and `smoothness` look at no gradient at all: a score that does not beat them has learned nothing "
+        "from the network. A score is better where the interval excludes 0."
     )
     return "\n".join(lines) + "\n"
+
+
+def _correlation(row: dict[str, Any], name: str) -> str:
+    low, high = row[f"{name}_interval"]
+    return f"{row[name]:+.2f} ({low:+.2f} to {high:+.2f})"
 
 
 def inverting(record: dict[str, Any]) -> str:
@@ -134,63 +138,140 @@ def inverting(record: dict[str, Any]) -> str:
 
 def table2(record: dict[str, Any]) -> str:
     """The six attacks of Table 2, from `python -m bench.table2`."""
-    lines = ["| attack | defense | PSNR here | gain | n (diverged) | published PSNR |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| attack | defense | PSNR here, as published | published PSNR | identification |",
+        "|---|---|---|---|---|",
+    ]
     for row in record["rows"]:
-        here = "" if row["psnr"] is None else f"{row['psnr']:.1f} ± {row['psnr_sd'] or 0:.1f}"
-        gain = "" if row["gain"] is None else f"{row['gain']:+.1f}"
-        count = f"{row['n']} ({row['diverged']})"
-        lines.append(f"| {row['attack']} | `{row['defense']}` | {here} | {gain} | {count} | {row['published']:.2f} |")
+        here = f"{row['published_psnr']:.1f} ± {row['published_psnr_sd']:.1f}"
+        lines.append(f"| {row['attack']} | `{row['defense']}` | {here} | {row['published']:.2f} | {_identified(row)} |")
     orders = ", ".join(f"{value:+.2f} for `{defense}`" for defense, value in record["rank_correlation"].items())
     lines.append(
         f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']} ({record['accuracy']:.0%} accuracy), an eighth "
-        "of the published iterations; PSNR in dB to the shared image with the standard deviation between images. Spearman's "
-        f"correlation of the attacks' order with the published one: {orders}."
+        "of the published iterations; PSNR in dB to the shared image with the standard deviation between images, and "
+        f"{IDENTIFIED}. Spearman's correlation of the attacks' order with the published one: {orders}."
     )
     return "\n".join(lines) + "\n"
+
+
+# What a cell with an identification says.
+IDENTIFIED = (
+    "the mean fraction of other images of its class that the private image ranks above (95% interval; 50% is chance), and how "
+    "often it is first"
+)
+DETAIL = "the detail: PSNR of the attacker's estimate over that of its guess without the gradient, in dB"
+
+
+def _identified(found: dict[str, Any]) -> str:
+    """`97% (93 to 99), first 10/12`."""
+    low, high = found["interval"]
+    diverged = f", {found['diverged']} diverged" if found["diverged"] else ""
+    return f"{found['percentile']:.0%} ({100 * low:.0f} to {100 * high:.0f}), first {found['first']}/{found['n']}{diverged}"
+
+
+def _seen(row: dict[str, Any], attacker: str) -> str:
+    """What an attacker gets, where it was tried."""
+    if attacker not in row:
+        return ""
+    found = row[attacker]
+    return f"{found['grade']}: {_identified(found)}; {found['detail']:+.1f} dB"
 
 
 def adaptive(record: dict[str, Any]) -> str:
     """What knowing the defense is worth, from `python -m bench.adaptive`."""
     lines = [
-        "| untrained network | defense | plain attacker | attacker who knows it | won (standard error) |",
+        "| untrained network | defense | plain attacker | attacker who knows it | won, in points and dB (standard error) |",
         "|---|---|---|---|---|",
     ]
     for row in record["rows"]:
-        figures = [
-            f"{row[who]['psnr']:.1f} ± {row[who]['psnr_sd']:.1f} ({row[who]['gain']:+.1f})" if who in row else ""
-            for who in ("plain", "adaptive")
-        ]
-        won = f"{row['won']:+.1f} ({row['won_se']:.1f})" if "won" in row else ""
-        lines.append(f"| {row['model']} | `{row['defense']}` | {figures[0]} | {figures[1]} | {won} |")
+        won = ""
+        if "psnr_won" in row:
+            points, error = 100 * row["percentile_won"], 100 * row["percentile_won_se"]
+            won = f"{points:+.0f} ({error:.0f}), {row['psnr_won']:+.1f} ({row['psnr_won_se']:.1f})"
+        lines.append(
+            f"| {row['model']} | `{row['defense']}` | {_seen(row, 'plain')} | {_seen(row, 'adaptive')} | {won} |"
+        )
     lines.append(
         f"\n{record['attack']} with {record['iterations']} iterations on {len(record['images'])} images of {record['dataset']}: "
-        "PSNR to the original in dB with the standard deviation between images, in brackets the mean gain over a guess of one "
-        "colour. The attacker who knows a policy has the training images as public ones."
+        f"the grade, {IDENTIFIED}, and {DETAIL}. Both attackers have the training images as public ones."
     )
     return "\n".join(lines) + "\n"
 
 
+def leakage(record: dict[str, Any]) -> str:
+    """Identification beside the figure that papers go by, from `python -m bench.leakage`."""
+    lines = [
+        "| network, attack | defense | attacker | PSNR over one colour | ranks above (95%) | first | detail | grade |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        low, high = row["interval"]
+        attack = f"{row['stage']} {row['model']}, {row['attack']} {row['iterations']}"
+        ranks = f"{row['percentile']:.0%} ({100 * low:.0f} to {100 * high:.0f})"
+        old = f"{row['over_one_colour']:+.1f} ± {row['over_one_colour_sd']:.1f}"
+        lines.append(
+            f"| {attack} | `{row['defense']}` | {row['attacker']} | {old} | {ranks} | {row['first']} of {row['n']} | "
+            f"{row['detail']:+.1f} ± {row['detail_sd']:.1f} | {row['grade']} |"
+        )
+    lines.append(
+        f"\n{record['dataset']}, {len(record['images'])} images per row: PSNR in dB of what was rebuilt over that of the best "
+        "single colour, both to the private image, with the standard deviation between images (what the first version went by); "
+        f"{IDENTIFIED}; {DETAIL}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def no_gradient(record: dict[str, Any]) -> str:
+    """What class means get without a gradient, from `python -m bench.leakage`."""
+    found = record["no_gradient"]
+    over = f"{found['over_one_colour']:.1f} ± {found['over_one_colour_sd']:.1f}"
+    return (
+        f"The mean picture of the class, without any gradient, is {over} dB above the best single colour ({found['images']} "
+        f"images). Among eight images of eight classes, class means pick {found['picked_of_eight']:.1f} ± "
+        f"{found['picked_sd']:.1f} right ({found['trials']} draws).\n"
+    )
+
+
+def calibrated(record: dict[str, Any]) -> str:
+    """What comes out where nothing can, from `python -m bench.leakage`."""
+    found = record["calibration"]
+    lines = [
+        "| nothing to find | n | ranks above (95%) | first (by chance) | p | p-values of groups of ten: uniform? | below 5% |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, title in (("noise", f"`{found['defense']}`"), ("placebo", "placebo")):
+        row = found[name]
+        low, high = row["interval"]
+        ranks = f"{row['percentile']:.1%} ({100 * low:.1f} to {100 * high:.1f})"
+        lines.append(
+            f"| {title} | {row['n']} | {ranks} | {row['first']} ({row['first_chance']:.1f}) | {row['p']:.2f} | "
+            f"p = {row['uniform_p']:.2f} | {row['below_5_percent']} of {row['groups']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def precode(record: dict[str, Any]) -> str:
-    """What the bottleneck's size and weight cost and hide, from `python -m bench.precode`."""
+    """What the bottleneck's size and weight hide and cost, from `python -m bench.precode`."""
+    costs = _record("precode-accuracy")
     lines = [
         "| network | defense | test accuracy (standard error, seeds) | plain attacker | attacker who knows it |",
         "|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {row['model']} | `{row['defense']}` | {_accuracy(row)} | {_seen(row, 'plain')} | {_seen(row, 'adaptive')} |"
-        for row in record["rows"]
-    ]
+    attacked = {(row["model"], row["defense"]): row for row in record["rows"]}
+    for row in costs["rows"]:
+        found = attacked.get((row["model"], row["defense"]), {})
+        seen = f"{_seen(found, 'plain')} | {_seen(found, 'adaptive')}"
+        lines.append(f"| {row['model']} | `{row['defense']}` | {_accuracy(row)} | {seen} |")
     settings = "; ".join(
         f"{name}: {case['epochs']} epochs, batches of {case['batch_size']}, rate {case['lr']:g}, attacked by {case['attack']} "
         f"with {case['iterations']} iterations"
         for name, case in record["cases"].items()
     )
     lines.append(
-        f"\n{record['dataset']}, short trainings ({settings}): accuracy on {record['test_images']} test images, its standard "
+        f"\n{record['dataset']}, short trainings ({settings}): accuracy on {costs['test_images']} test images, its standard "
         "error over seeds where there are several and else over test images. Attacks are on the untrained network, on "
-        f"{len(record['images'])} images: PSNR to the original in dB with the standard deviation between images, in brackets the "
-        "mean gain over a guess of one colour; attacks that diverged are counted in, and say nothing for the defense. One rate "
-        "was set per network, by test accuracy without PRECODE and with k=256, beta=0.001: other settings may want another."
+        f"{len(record['images'])} images: the grade, {IDENTIFIED}, and {DETAIL}. One rate was set per network, by test accuracy "
+        "without PRECODE and with k=256, beta=0.001: other settings may want another."
     )
     return "\n".join(lines) + "\n"
 
@@ -199,35 +280,27 @@ def _accuracy(row: dict[str, Any]) -> str:
     return f"{row['accuracy']:.1%} ({row['accuracy_se']:.1%}, {row['seeds']})"
 
 
-def _seen(row: dict[str, Any], attacker: str) -> str:
-    """What an attacker gets, where it was tried."""
-    if attacker not in row:
-        return ""
-    found = row[attacker]
-    diverged = f", {found['diverged']} diverged" if found["diverged"] else ""
-    return f"{found['psnr']:.1f} ± {found['psnr_sd']:.1f} ({found['gain']:+.1f}){diverged}"
-
-
 def defenses(record: dict[str, Any]) -> str:
     """All defenses side by side, from `python -m bench.defenses`."""
+    costs = _record("defenses-accuracy")
     lines = [
         "| defense | test accuracy (standard error, seeds) | epsilon | plain attacker | attacker who knows it |",
         "|---|---|---|---|---|",
     ]
-    for row in record["rows"]:
+    attacked = {row["defense"]: row for row in record["rows"]}
+    for row in costs["rows"]:
         epsilon = f"{row['epsilon']:,.{0 if row['epsilon'] > 100 else 2}f}" if "epsilon" in row else ""
-        defense = row["defense"].replace("|", "\\|")
+        defense, found = row["defense"].replace("|", "\\|"), attacked[row["defense"]]
         lines.append(
-            f"| `{defense}` | {_accuracy(row)} | {epsilon} | {_seen(row, 'plain')} | {_seen(row, 'adaptive')} |"
+            f"| `{defense}` | {_accuracy(row)} | {epsilon} | {_seen(found, 'plain')} | {_seen(found, 'adaptive')} |"
         )
-    deltas = ", ".join(sorted({f"{row['delta']:g}" for row in record["rows"] if "delta" in row}))
+    deltas = ", ".join(sorted({f"{row['delta']:g}" for row in costs["rows"] if "delta" in row}))
     lines.append(
-        f"\n`{record['model']}` on {record['dataset']}, {record['epochs']} epochs with batches of {record['batch_size']} and "
-        f"rate {record['lr']:g} for all of them: accuracy on {record['test_images']} test images, its standard error over seeds "
+        f"\n`{record['model']}` on {record['dataset']}, {costs['epochs']} epochs with batches of {costs['batch_size']} and "
+        f"rate {costs['lr']:g} for all of them: accuracy on {costs['test_images']} test images, its standard error over seeds "
         f"where there are several and else over test images; epsilon at delta {deltas}. Attacks ({record['attack']}, "
         f"{record['iterations']} iterations) are on the gradient of one image on the untrained network, for "
-        f"{len(record['images'])} images: PSNR to the original in dB with the standard deviation between images, in brackets "
-        "the mean gain over a guess of one colour; attacks that diverged are counted in, and say nothing for the defense."
+        f"{len(record['images'])} images: the grade, {IDENTIFIED}, and {DETAIL}."
     )
     return "\n".join(lines) + "\n"
 
@@ -249,26 +322,27 @@ def federated(record: dict[str, Any]) -> str:
 
 
 def curious(record: dict[str, Any]) -> str:
-    """Leakage per round, from `python -m bench.federated`."""
-    found = record["curious"]
-    sizes = sorted({leak["participants"] for row in found["rows"] for leak in row["leakage"]})
+    """Leakage per round, from `python -m bench.federated curious`."""
+    sizes = sorted({leak["participants"] for row in record["rows"] for leak in row["leakage"]})
     heads = ["one update" if size == 1 else f"mean of {size}" for size in sizes]
     lines = ["| defense | round | accuracy | " + " | ".join(heads) + " |", "|---|---|---|" + "---|" * len(sizes)]
-    for row in found["rows"]:
+    for row in record["rows"]:
         accuracies = {one["round"]: one["accuracy"] for one in row["history"]}
         leaks = {(leak["round"], leak["participants"]): leak for leak in row["leakage"]}
         for number in sorted({place[0] for place in leaks}):
             cells = []
             for size in sizes:
-                leak = leaks[number, size]
-                spread = "" if leak["gain_sd"] is None else f" ± {leak['gain_sd']:.1f}"
-                cells.append(f"{leak['gain']:+.1f}{spread} (n={leak['images']})")
+                found = leaks[number, size]["identification"]
+                low, high = found["low"], found["high"]
+                cells.append(
+                    f"{found['percentile']:.0%} ({100 * low:.0f} to {100 * high:.0f}), first "
+                    f"{found['first']['count']}/{found['n']}"
+                )
             lines.append(f"| `{row['defense']}` | {number} | {accuracies[number]:.1%} | {' | '.join(cells)} |")
-    plan = found["plan"]
+    plan = record["plan"]
     lines.append(
-        f"\n`{plan['model']}`, {plan['participants']} participants with {plan['batch']} image each per round, {found['attack']} "
-        f"with {found['iterations']} iterations by an attacker who ignores the defense: gain over a guess of one colour in dB, "
-        "mean ± standard deviation over images, to what was shared. One training per defense."
+        f"\n`{plan['model']}`, {plan['participants']} participants with {plan['batch']} image each per round, {record['attack']} "
+        f"with {record['iterations']} iterations by an attacker who ignores the defense: {IDENTIFIED}. One training per defense."
     )
     return "\n".join(lines) + "\n"
 
@@ -287,8 +361,15 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "precode": (precode, "precode"),
     "defenses": (defenses, "defenses"),
     "federated": (federated, "federated"),
-    "curious": (curious, "federated"),
+    "curious": (curious, "curious"),
+    "leakage": (leakage, "leakage"),
+    "no-gradient": (no_gradient, "leakage"),
+    "calibrated": (calibrated, "leakage"),
 }
+
+
+def _record(name: str) -> Any:
+    return json.loads((ROOT / "docs" / "records" / f"{name}.json").read_text())
 
 
 def measured(page: str) -> str:
@@ -296,8 +377,7 @@ def measured(page: str) -> str:
 
     def fill(match: re.Match[str]) -> str:
         write, name = WRITERS[match[2]]
-        record = json.loads((ROOT / "docs" / "records" / f"{name}.json").read_text())
-        return match[1] + write(record) + match[3]
+        return match[1] + write(_record(name)) + match[3]
 
     return BLOCK.sub(fill, page)
 
