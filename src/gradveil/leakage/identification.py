@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gradveil.leakage.lineups import Rank
 from gradveil.leakage.records import Record
 from gradveil.proportions import Proportion, proportion
-from gradveil.statistics import bounded_mean_interval, firsts_p, rank_sum_p
+from gradveil.statistics import CONFIDENCE, bounded_mean_interval, firsts_p, rank_sum_p
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,17 @@ def identification_of(ranks: Sequence[Rank]) -> Identification | None:
         return None
     places, decoys = [one.rank for one in ranks], [len(one.decoys) for one in ranks]
     percentiles = [one.percentile for one in ranks]
-    first = places.count(1)
+    first, p = places.count(1), rank_sum_p(places, decoys)
+    low, high = bounded_mean_interval(percentiles)
+    if p < (1 - CONFIDENCE) / 2:
+        # The interval holds for all numbers between 0 and 1; that ranks are uniform by luck is known, and excluded.
+        low = max(low, 0.5)
     return Identification(
         n=len(ranks),
         percentile=sum(percentiles) / len(ranks),
-        **dict(zip(("low", "high"), bounded_mean_interval(percentiles), strict=True)),
-        p=rank_sum_p(places, decoys),
+        low=low,
+        high=high,
+        p=p,
         first=proportion(first, len(ranks)),
         first_chance=sum(1 / (1 + m) for m in decoys) / len(ranks),
         first_p=firsts_p(first, decoys),
