@@ -12,8 +12,8 @@ from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.plan import AuditPlan, AuditSettings
 from gradveil.auditing.properties import image_properties
 from gradveil.auditing.spread import spread_of
-from gradveil.auditing.study import Study, read_study
 from gradveil.auditing.statements import statements
+from gradveil.auditing.study import Study, read_study
 from gradveil.auditing.summary import overall_verdicts
 from gradveil.auditing.verdicts import Level, Verdict, verdicts_on
 from gradveil.auditing.vulnerability import vulnerability_of

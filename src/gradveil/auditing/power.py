@@ -17,16 +17,15 @@ def detectable_percentile(images: int, attacks: int, decoys: float = 100) -> flo
     return min(1.0, 0.5 + reach * _deviation(decoys) / math.sqrt(images))
 
 
-def images_needed(percentile: float, tolerance: float, attacks: int, decoys: float = 100) -> int | None:
-    """How many images would decide: show a leak above the tolerance, or below it that there is at most so much.
+def images_needed(percentile: float, tolerance: float, attacks: int, decoys: float = 100) -> int:
+    """How many images would decide four times in five: show that there is a leak, or that none is above the tolerance.
 
-    None where the percentile lies so near the tolerance that no number of images would do.
+    The second must come out for every attack.
     """
-    if percentile > tolerance:
-        away, reach = percentile - 0.5, _z(1 - SIGNIFICANT / (2 * attacks)) + _z(POWER)
-    else:
-        away, reach = tolerance - max(0.5, percentile), _z(1 - SIGNIFICANT / 2) + _z(POWER)
-    return None if away < 0.005 else math.ceil((reach * _deviation(decoys) / away) ** 2)
+    shown = (percentile - 0.5, _z(1 - SIGNIFICANT / (2 * attacks)) + _z(POWER))
+    excluded = (tolerance - max(0.5, percentile), _z(1 - SIGNIFICANT / 2) + _z(1 - (1 - POWER) / attacks))
+    enough = [(reach * _deviation(decoys) / away) ** 2 for away, reach in (shown, excluded) if away > 0]
+    return math.ceil(min(enough))
 
 
 def describe_power(images: int, attacks: int, tolerance: float) -> str:

@@ -2,7 +2,7 @@
 
 from gradveil.auditing.accuracy import AccuracyLoss
 from gradveil.auditing.findings import Findings
-from gradveil.proportions import Proportion, percent_round_up, round_up
+from gradveil.proportions import Proportion, percent_round_up, proportion, round_up
 
 
 def statements(found: Findings, loss: AccuracyLoss | None) -> tuple[str, ...]:
@@ -28,7 +28,8 @@ def statements(found: Findings, loss: AccuracyLoss | None) -> tuple[str, ...]:
 
     said = [claim(f"{one.eps:g} dB", one.reached, f"rebuilt at {one.eps:g} dB or better") for one in found.success]
     if (identified := found.identified) is not None:
-        said.append(
-            claim("identified", identified.first, f"picked out of {identified.decoys:.0f} others of their class")
-        )
+        # As with the PSNR, an image counts if any attack gets it.
+        runs = [image for attack in found.attacks for image in attack.images if image.rank is not None]
+        first = proportion(len({one.index for one in runs if one.rank == 1}), len({one.index for one in runs}))
+        said.append(claim("identified", first, f"picked out of {identified.decoys:.0f} others of their class"))
     return tuple(said)

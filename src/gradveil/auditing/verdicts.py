@@ -93,7 +93,8 @@ def grade_of(findings: Findings) -> Grade:
     """How much the worst attacker gets, for people."""
     if not leaks(findings) or findings.identified is None:
         return "nothing found"
-    if max(attack.detail.mean for attack in findings.attacks) > EXACT:
+    # Of most images: the mean over a few exact ones and many that are not is large too.
+    if max(attack.detail.quantiles["0.5"] for attack in findings.attacks) > EXACT:
         return "exact"
     first = max(attack.identified.first.fraction for attack in findings.attacks if attack.identified is not None)
     return "recognisable" if first > 0.5 else "faint"
@@ -133,8 +134,10 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
     level = _level(findings, bare, doubts)
     found = findings.identified
     needed = None
-    if level == CANNOT_TELL and found is not None:
+    if level == CANNOT_TELL and found is not None and bare is not None:
         needed = images_needed(found.percentile, tolerance, len(findings.attacks), found.decoys)
+        if needed <= found.n:  # what is in doubt is something else
+            needed = None
     text = _text(findings, bare, level, doubts, needed, tolerance)
     for comparison in (saved if level in (LEAKS, PROTECTS) else None, control if level != FAILED else None):
         text += "" if comparison is None else f" {comparison.text}"
@@ -188,7 +191,7 @@ def _text(
         there = "" if bare is None or bare is findings else f" Without the defense: {_words_of(bare)}."
         return f"Attack failed even without defense, so that nothing is shown of one. {said}.{there}{lost}"
     if bare is None:
-        return f"Cannot tell: no undefended attack was run here. {said}.{lost}{more}"
+        return f"Cannot tell: no undefended attack was run here. {said}.{lost}"
     if level == CANNOT_TELL:
         return f"Cannot tell from {findings.n} images. {said}. {_sentences(doubts)}{lost}{more}"
     knowing = any(attack.attacker != "plain" for attack in findings.attacks)
