@@ -151,7 +151,8 @@ def test_large_classes_take_no_time(classes: int) -> None:
 def correlations(images: Tensor, others: Tensor) -> npt.NDArray[np.float64]:
     """(images, others), by numpy from bytes."""
     both = np.concatenate([one.flatten(1).double().numpy() for one in (images, others)])
-    return np.corrcoef(both)[: len(images), len(images) :]
+    found: npt.NDArray[np.float64] = np.corrcoef(both)[: len(images), len(images) :]
+    return found
 
 
 def place(scores: npt.NDArray[np.float64]) -> int:
