@@ -13,19 +13,24 @@ def detectable_percentile(images: int, attacks: int, decoys: float = 100) -> flo
 
     By the normal approximation, with the spread that ranks have by luck; two tests are made per attack.
     """
-    reach = _z(1 - SIGNIFICANT / (2 * attacks)) + _z(POWER)
-    return min(1.0, 0.5 + reach * _deviation(decoys) / math.sqrt(images))
+    return min(1.0, 0.5 + _reach(1 - SIGNIFICANT / (2 * attacks), POWER, decoys) / math.sqrt(images))
 
 
 def images_needed(percentile: float, tolerance: float, attacks: int, decoys: float = 100) -> int:
-    """How many images would decide four times in five: show that there is a leak, or that none is above the tolerance.
+    """About how many images would decide: show that there is a leak, or for every attack that none is above the tolerance.
 
-    The second must come out for every attack.
+    The better odds count, and they are four in five.
     """
-    shown = (percentile - 0.5, _z(1 - SIGNIFICANT / (2 * attacks)) + _z(POWER))
-    excluded = (tolerance - max(0.5, percentile), _z(1 - SIGNIFICANT / 2) + _z(1 - (1 - POWER) / attacks))
-    enough = [(reach * _deviation(decoys) / away) ** 2 for away, reach in (shown, excluded) if away > 0]
-    return math.ceil(min(enough))
+    shown = (
+        _reach(1 - SIGNIFICANT / (2 * attacks), POWER, decoys) / (percentile - 0.5) if percentile > 0.5 else math.inf
+    )
+    room = tolerance - max(0.5, percentile)
+    excluded = math.inf
+    if room > 0:
+        reach = _reach(1 - SIGNIFICANT / 2, 1 - (1 - POWER) / attacks, decoys)
+        # The interval makes room for one more image at 1: room = reach / sqrt(n) + 1 / (2 n), solved for sqrt(n).
+        excluded = (reach + math.sqrt(reach * reach + 2 * room)) / (2 * room)
+    return math.ceil(min(shown, excluded) ** 2)
 
 
 def describe_power(images: int, attacks: int, tolerance: float) -> str:
@@ -39,10 +44,7 @@ def describe_power(images: int, attacks: int, tolerance: float) -> str:
     )
 
 
-def _deviation(decoys: float) -> float:
-    """Of a percentile that is uniform over 0, 1/m .. 1."""
-    return math.sqrt((decoys + 2) / (12 * decoys))
-
-
-def _z(chance: float) -> float:
-    return float(stats.norm.ppf(chance))
+def _reach(confidence: float, power: float, decoys: float) -> float:
+    """How far from a bound the mean of n percentiles must lie to be told from it, times sqrt(n)."""
+    deviation = math.sqrt((decoys + 2) / (12 * decoys))  # of a percentile that is uniform over 0, 1/m .. 1
+    return float(stats.norm.ppf(confidence) + stats.norm.ppf(power)) * deviation

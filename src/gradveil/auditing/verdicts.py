@@ -10,6 +10,7 @@ from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import SIGNIFICANT, images_needed
 from gradveil.leakage.identification import Identification
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.proportions import percent_round_up
 
 FAILED: Literal["attack failed even without defense"] = "attack failed even without defense"
 LEAKS: Literal["leaks"] = "leaks"
@@ -30,6 +31,8 @@ GRADES: dict[Grade, str] = {
     "nothing found": "nothing tells the right image from others of its class",
 }
 EXACT = 30.0  # dB over the guess without the gradient
+# The fraction of images that may come first, at 95% confidence, where a defense is said to protect.
+MOST_FIRST = 0.1
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def verdicts_on(
       luck allows. The test is exact and corrected for the number of attacks.
     - attack failed even without defense: none of that without the defense either.
     - protects: the undefended attack leaks; with the defense, no attacker's mean percentile can be above `tolerance`, and none
-      has the right image first more often than luck allows.
+      has the right image first more often than luck allows, nor can for more than a tenth of the images.
     - cannot tell: everything else.
     """
     bare = {one.setting: one for one in findings if one.defense == UNDEFENDED}
@@ -113,8 +116,13 @@ def find_doubts(findings: Findings, bare: Findings, tolerance: float) -> list[st
                 f"{who}: the right image could rank above {found.high:.0%} of the others, more than the {tolerance:.0%} that "
                 "are tolerated"
             )
-        if found.first_p < SIGNIFICANT:
+        if len(findings.attacks) * found.first_p < SIGNIFICANT:
             doubts.append(f"{who}: the right image comes first for {found.first.count} of {found.n} images")
+        elif found.first.upper > MOST_FIRST:
+            doubts.append(
+                f"{who}: the right image could come first for {percent_round_up(found.first.upper)} of images, more than the "
+                f"{MOST_FIRST:.0%} that are tolerated"
+            )
     if findings.missing_runs:
         doubts.append(f"{findings.missing_runs} runs are missing")
     if untried := sorted(_names(bare) - _names(findings)):
