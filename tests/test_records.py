@@ -1,5 +1,5 @@
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
+from gradveil.io.tensors import content_hash
 from gradveil.leakage import store as store_module
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
@@ -105,7 +106,8 @@ def test_workers_and_interruptions_change_no_rank(
     indices = list(range(6 if not scenario.together else 12))
     whole = measure(scenario, small_net, fashion.test, indices, tmp_path / "whole", workers=1)
     two = measure(scenario, small_net, fashion.test, indices, tmp_path / "two", workers=2)
-    put, written = Store.put, []
+    put = Store.put
+    written: list[Record] = []
 
     def dies(store: Store, record: Record, animation: bytes | None = None) -> None:
         if len(written) == 3:
@@ -129,11 +131,10 @@ def test_other_decoys_are_other_records_and_images_are_hashed_once(
     fashion: Dataset, small_net: nn.Module, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed = []
-    original = store_module.content_hash
 
-    def counting(tensors: Iterable[Tensor]) -> bytes:
+    def counting(tensors: list[Tensor]) -> bytes:
         hashed.append(1)
-        return original(tensors)
+        return content_hash(tensors)
 
     monkeypatch.setattr(store_module, "content_hash", counting)
     measure(SCENARIO.parse(), small_net, fashion.test, [0, 1], run)

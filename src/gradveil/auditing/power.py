@@ -4,8 +4,12 @@ import math
 
 from scipy import stats
 
+from gradveil.statistics import CONFIDENCE
+
 # Chances of a leak that is not there, and of one that is there being found.
 SIGNIFICANT, POWER = 0.05, 0.8
+# The fraction of images that may come first, at 95% confidence, where a defense is said to protect.
+MOST_FIRST = 0.1
 
 
 def detectable_percentile(images: int, attacks: int, decoys: float = 100) -> float:
@@ -29,7 +33,9 @@ def images_needed(percentile: float, tolerance: float, attacks: int, decoys: flo
     if room > 0:
         reach = _reach(1 - SIGNIFICANT / 2, 1 - (1 - POWER) / attacks, decoys)
         # The interval makes room for one more image at 1: room = reach / sqrt(n) + 1 / (2 n), solved for sqrt(n).
-        excluded = (reach + math.sqrt(reach * reach + 2 * room)) / (2 * room)
+        roots = (reach + math.sqrt(reach * reach + 2 * room)) / (2 * room)
+        # With fewer images, none that is first does not exclude that many are.
+        excluded = max(roots, math.sqrt(math.log(1 - CONFIDENCE) / math.log(1 - MOST_FIRST)))
     return math.ceil(min(shown, excluded) ** 2)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from gradveil.auditing.comparisons import Comparison, compare_with_controls, compare_with_undefended
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.plan import TOLERANCE
-from gradveil.auditing.power import SIGNIFICANT, images_needed
+from gradveil.auditing.power import MOST_FIRST, SIGNIFICANT, images_needed
 from gradveil.leakage.identification import Identification
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.proportions import percent_round_up
@@ -31,8 +31,6 @@ GRADES: dict[Grade, str] = {
     "nothing found": "nothing tells the right image from others of its class",
 }
 EXACT = 30.0  # dB over the guess without the gradient
-# The fraction of images that may come first, at 95% confidence, where a defense is said to protect.
-MOST_FIRST = 0.1
 
 
 @dataclass(frozen=True)
