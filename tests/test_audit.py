@@ -125,6 +125,8 @@ def never(*args: object, **kwargs: object) -> None:
         ({"defenses": ("nothing",)}, "unknown defense"),
         ({"eps": (0.0,)}, "expected eps in dB"),
         ({"images": 0}, "1 to 100000 images"),
+        ({"tolerance": 0.5}, "expected a tolerance above 0.5"),
+        ({"tolerance": 1.01}, "up to 1, got 1.01"),
         ({"weights": "w.safetensors"}, "--stages trained"),
     ],
 )
@@ -211,7 +213,7 @@ def test_where_the_first_layer_gives_images_away_everything_leaks(audited: Study
         for stage in ("untrained", "trained for 1 epochs")
         for defense in ("none", "random", "prune:0.9")
     }
-    assert verdicts["untrained", "none"].level == "leaks"
+    assert (verdicts["untrained", "none"].level, verdicts["untrained", "none"].grade) == ("leaks", "exact")
     # A policy only changes which image is read off exactly.
     assert verdicts["untrained", "random"].level == "leaks"
     assert {one.defense: one.level for one in overall_verdicts(list(verdicts.values()))}["none"] == "leaks"
@@ -280,8 +282,8 @@ def test_perception_compares_like_with_like(audited: Study) -> None:
     for row, record in zip(rows, audited.run.records, strict=False):
         assert (row.index, row.defense) == (record.index, record.scenario.defense)
         # Pictures have 8 bits, so a perfect reconstruction is off by their rounding.
-        assert row.lpips_transformed == pytest.approx(record.mse_transformed, abs=2e-4)
-        assert row.lpips_original == pytest.approx(record.mse_original, abs=2e-4)
+        assert row.lpips == pytest.approx(record.mse, abs=2e-4)
+        assert row.lpips_published == pytest.approx(10 ** (-record.published_psnr / 10), abs=2e-4)
 
 
 def test_the_command_on_the_page_repeats_the_audit(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
+"""From ranks to words: proportions, spreads, findings, verdicts, and audits that nobody ran."""
+
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from scipy import stats
@@ -11,7 +14,6 @@ from scipy import stats
 from gradveil.auditing import (
     Accuracy,
     Findings,
-    Identification,
     Level,
     Verdict,
     accuracy_loss,
@@ -20,56 +22,63 @@ from gradveil.auditing import (
     image_properties,
     overall_verdicts,
     spread_of,
-    statement,
+    statements,
     verdicts_on,
     vulnerability_of,
 )
 from gradveil.auditing.correlations import agreement, correlations, holm, spearman_interval
-from gradveil.auditing.identification import identification
-from gradveil.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
+from gradveil.auditing.power import describe_power, detectable_percentile, images_needed
 from gradveil.auditing.success import success
-from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Grade
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import to_png
+from gradveil.leakage.identification import identification_of
+from gradveil.leakage.lineups import Rank
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
+from gradveil.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
 from gradveil.training.stage import Stage
 
 BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", Stage(), "none", "adam+cosine", 3, 0)
 POLICY = replace(BARE, defense="3-1-7")
-NULL = 12.0
+KNOWING = replace(POLICY, attacker="adaptive")
+GUESS = 12.0
 EPS = (20.0, 30.0)
 AUDITS = 4000  # at least 1,000; more, so that luck alone does not take a coverage of 95% below 94%
 NO_PICTURES = {"original": "", "transformed": "", "reconstruction": ""}
+CROWD = tuple(range(1000, 1100))
+Places = Sequence[int] | npt.NDArray[np.int64]
 
 
 def record(
     scenario: ScenarioKey,
     index: int,
-    gain: float,
+    place: int | None = 50,
     *,
-    original: float | None = None,
-    null: float = NULL,
+    decoys: int = 100,
+    detail: float = 0.0,
+    published: float = GUESS,
     diverged: bool = False,
     pictures: dict[str, str] | None = None,
     unit: tuple[int, ...] | None = None,
 ) -> Record:
-    """A record with `gain` to what was shared and `original` to the original image, the same unless told."""
-    to_original = gain if original is None else original
+    """A record at this place among its decoys."""
     return Record(
         scenario=scenario,
         index=index,
         unit=unit or (index,),
         label="Coat",
-        psnr_transformed=null + gain,
-        psnr_original=null + to_original,
-        ssim_transformed=0.5,
-        ssim_original=0.25,
-        mse_transformed=0.1,
-        mse_original=0.1,
-        null_psnr=null,
-        null_psnr_original=null,
-        label_accuracy=1.0,
+        rank=None if place is None else Rank(index, place, CROWD[:decoys]),
+        placebo=None,
+        psnr=GUESS + detail,
+        ssim=0.5,
+        mse=0.1,
+        guess="the mean of the public images of the class",
+        guess_psnr=GUESS,
+        guess_ssim=0.25,
+        published_psnr=published,
+        published_ssim=0.5,
+        labels_read=1.0,
         distance=0.1,
         iterations=3,
         restarts=1,
@@ -83,21 +92,35 @@ def record(
     )
 
 
-def attacked(scenario: ScenarioKey, gains: Sequence[float], null: float = NULL) -> list[Record]:
-    return [record(scenario, index, float(gain), null=null) for index, gain in enumerate(gains)]
+def attacked(scenario: ScenarioKey, places: Places, *, detail: float = 0.0) -> list[Record]:
+    return [record(scenario, index, int(place), detail=detail) for index, place in enumerate(places)]
+
+
+def even(n: int) -> list[int]:
+    """Places all over the lineup, none of them the first: nothing is found."""
+    return [int(place) for place in np.linspace(2, 100, n).round()]
+
+
+def judged(records: Sequence[Record], controls: Sequence[str] = (), tolerance: float = 0.6) -> dict[str, Verdict]:
+    found = findings_of(records, EPS)
+    return {one.defense: one for one in verdicts_on(found, controls, tolerance=tolerance)}
+
+
+def found_in(records: Sequence[Record]) -> Findings:
+    (found,) = findings_of(records, EPS)
+    return found
 
 
 def around(mean: float, sd: float = 1.0, n: int = 16) -> list[float]:
-    """So many gains with exactly this mean and spread, in an order that repeats itself."""
+    """So many values with exactly this mean and spread, in an order that repeats itself."""
     values = np.random.default_rng(n).normal(size=n)
-    return (mean + sd * (values - values.mean()) / values.std(ddof=1)).tolist()
+    scaled: list[float] = (mean + sd * (values - values.mean()) / values.std(ddof=1)).tolist()
+    return scaled
 
 
-def judged(records: Sequence[Record], controls: Sequence[str] = ()) -> dict[str, Verdict]:
-    return {one.defense: one for one in verdicts_on(findings_of(records, EPS), controls)}
-
-
-def covered(lows: Sequence[float] | np.ndarray, highs: Sequence[float] | np.ndarray, truth: float) -> float:
+def covered(
+    lows: Sequence[float] | npt.NDArray[np.float64], highs: Sequence[float] | npt.NDArray[np.float64], truth: float
+) -> float:
     return float(np.mean((np.asarray(lows) <= truth) & (truth <= np.asarray(highs))))
 
 
@@ -245,346 +268,303 @@ def test_the_interval_from_the_test_set_covers(bare: float, defended: float) -> 
         assert covered([low for low, _ in found], [high for _, high in found], bare - defended) >= 0.94
 
 
-# Success
+# Success as published
 
 
 def test_success_counts_images_any_attack_reached() -> None:
-    runs = {
-        0: [(12.0, 10.0), (25.0, 10.0)],
-        1: [(19.9, 10.0)],
-        2: [],
-        3: [(22.0, 21.0)],
-        4: [(20.0, 21.0), (20.0, 19.0)],
-    }
-    found = success(runs, 20.0)
+    found = success({0: [12.0, 25.0], 1: [19.9], 2: [], 3: [22.0], 4: [20.0, 20.0]}, 20.0)
     assert found.indices == (0, 3, 4)
-    assert (found.reached.count, found.reached.n, found.by_null, found.beyond_null) == (3, 5, 1, 2)
+    assert (found.reached.count, found.reached.n) == (3, 5)
     assert found.delta == upper_bound(3, 5)
-    none = success({index: [(10.0, 9.0)] for index in range(32)}, 20.0)
+    none = success({index: [10.0] for index in range(32)}, 20.0)
     assert none.text == "no image of 32 reached 20 dB; at 95% confidence fewer than 9.0% do"
-    assert "no fraction below 100%" in success({0: [(30.0, 9.0)]}, 20.0).text
+    assert "no fraction below 100%" in success({0: [30.0]}, 20.0).text
 
 
-def test_the_statement_of_the_paper_in_one_sentence() -> None:
-    found = success({index: [(10.0, 9.0)] for index in range(32)}, 20.0)
-    loss = accuracy_loss([Accuracy("none", s, 0.7 + s / 100, 100) for s in (0, 1)] + [
-        Accuracy("3-1-7", s, 0.68 + s / 100, 100) for s in (0, 1)
-    ], "3-1-7")  # fmt: skip
-    said = statement(found, loss, defense="3-1-7", model="convnet-4", stage=Stage())
-    assert said.startswith("(20 dB, 0.090, 0.020) for 3-1-7 against the attacks tried on convnet-4, untrained")
-    assert "over 2 training seeds" in said
-    assert "not measured" in statement(found, None, defense="3-1-7", model="m", stage=Stage())
-    everything = success({0: [(30.0, 9.0)]}, 20.0)
-    assert "Nothing can be claimed" in statement(everything, loss, defense="3-1-7", model="m", stage=Stage())
+def test_the_statement_of_the_paper_in_a_sentence_and_one_of_identification() -> None:
+    told = [Accuracy("none", s, 0.7 + s / 100, 100) for s in (0, 1)]
+    loss = accuracy_loss([*told, *(Accuracy("3-1-7", s, 0.68 + s / 100, 100) for s in (0, 1))], "3-1-7")
+    found = found_in(attacked(POLICY, even(32)))
+    by_20, by_30, identified = statements(found, loss)
+    assert by_20.startswith("(20 dB, 0.090, 0.020) for 3-1-7 against the attacks tried on convnet-4, untrained, n=32")
+    assert by_30.startswith("(30 dB, 0.090, 0.020)")
+    assert "over 2 training seeds" in by_20
+    assert identified.startswith("(identified, 0.090, 0.020)")
+    assert "fewer than 9.0% of images like these are picked out of 100 others of their class" in identified
+    assert "not measured" in statements(found, None)[0]
+    everything = found_in([replace(one, published_psnr=40.0) for one in attacked(POLICY, [1] * 9)])
+    assert all("Nothing can be claimed" in one for one in statements(everything, loss))
 
 
-# Identification
-
-
-def noise_pictures(n: int, seed: int) -> torch.Tensor:
-    return torch.randint(0, 256, (n, 3, 6, 6), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
-
-
-def pictured(
-    originals: torch.Tensor, guesses: torch.Tensor, scenario: ScenarioKey = BARE, unit: int = 1, **more: torch.Tensor
-) -> list[Record]:
-    records = []
-    for index in range(len(originals)):
-        pictures = {"original": originals[index], "transformed": originals[index], "reconstruction": guesses[index]}
-        pictures |= {name: values[index] for name, values in more.items()}
-        start = index - index % unit
-        coded = {name: to_png(values) for name, values in pictures.items()}
-        records.append(record(scenario, index, 0.0, pictures=coded, unit=tuple(range(start, start + unit))))
-    return records
-
-
-def identified(records: Sequence[Record]) -> Identification:
-    found = identification(records, {one.index: one for one in records})
-    assert found is not None
-    return found
-
-
-def test_identification_is_that_of_a_slow_loop() -> None:
-    originals = noise_pictures(12, 0)
-    guesses = (0.12 * originals + 0.88 * noise_pictures(12, 1)).to(torch.uint8)
-    right = []
-    for index, guess in enumerate(guesses.double()):
-        flat = (guess - guess.mean((1, 2), keepdim=True)).ravel().numpy()
-        others = [(one - one.mean((1, 2), keepdim=True)).ravel().numpy() for one in originals.double()]
-        alike = [stats.pearsonr(flat, other).statistic for other in others]
-        right += [index] if int(np.argmax(alike)) == index else []
-    found = identified(pictured(originals, guesses))
-    assert 0 < len(right) < 12
-    assert found.indices == tuple(right)
-    assert (found.candidates, found.chance) == (12, 1 / 12)
-    assert found.p == pytest.approx(stats.binomtest(len(right), 12, 1 / 12, alternative="greater").pvalue)
-    assert f"picked for {len(right)} of 12" in found.text
-
-
-def test_what_cannot_be_told_apart_is_not_identified() -> None:
-    originals = noise_pictures(6, 0)
-    colours = torch.tensor([200, 30, 90], dtype=torch.uint8)[:, None, None].expand(6, 3, 6, 6)
-    assert identified(pictured(originals, colours)).indices == ()
-    assert identified(pictured(colours, originals)).candidates == 1
-    one_colour = originals.clone()
-    one_colour[2] = 7
-    assert identified(pictured(one_colour, one_colour)).indices == (0, 1, 3, 4, 5)
-    twice = originals.clone()
-    twice[1] = twice[0]
-    assert identified(pictured(twice, twice)).indices == tuple(range(6))
-    assert identified(pictured(twice, twice)).candidates == 5
-
-
-def test_estimates_come_before_reconstructions_and_diverged_runs_found_nothing() -> None:
-    originals, other = noise_pictures(6, 0), noise_pictures(6, 5).flip(0)
-    by_estimate = pictured(originals, other, estimate=originals)
-    assert identified(by_estimate).identified.count == 6
-    assert identification(by_estimate, {}, "transformed").indices != tuple(range(6))  # type: ignore[union-attr]
-    lost = [replace(by_estimate[0], ended="diverged"), *by_estimate[1:]]
-    assert identified(lost).indices == (1, 2, 3, 4, 5)
-    assert identified(lost).identified.n == 6
-
-
-def test_unreadable_pictures_are_counted_and_batches_have_more_luck() -> None:
-    records = pictured(noise_pictures(6, 0), noise_pictures(6, 0), unit=2)
-    found = identified([replace(records[0], pictures=NO_PICTURES), *records[1:]])
-    assert (found.unreadable, found.identified.n, found.candidates) == (1, 5, 5)
-    assert found.chance == 2 / 5
-    assert identification(attacked(BARE, [1.0, 2.0]), {}) is None
-
-
-def test_guesses_that_know_nothing_are_rarely_above_chance() -> None:
-    clear = 0
-    for audit in range(300):
-        originals, guesses = noise_pictures(8, audit), noise_pictures(8, 10_000 + audit)
-        clear += identified(pictured(originals, guesses)).above_chance
-    assert clear / 300 < 0.05
+def test_images_count_as_picked_out_if_any_attack_does() -> None:
+    # Each attack has four of its own; what is claimed is of both.
+    first = attacked(POLICY, [1] * 4 + even(28))
+    second = attacked(KNOWING, [*even(28), 1, 1, 1, 1])
+    delta = math.ceil(1000 * upper_bound(8, 32)) / 1000
+    assert statements(found_in([*first, *second]), None)[-1].startswith(f"(identified, {delta:.3f}, not measured)")
+    bare = found_in([record(POLICY, index, None) for index in range(4)])
+    assert len(statements(bare, None)) == len(EPS)
 
 
 # Findings
 
 
-def found_in(records: Sequence[Record]) -> Findings:
-    (found,) = findings_of(records, EPS)
-    return found
-
-
-def test_the_worst_case_is_taken_per_image_and_not_on_average() -> None:
+def test_the_attack_that_identifies_best_is_the_worst() -> None:
     other = replace(BARE, attack="dlg")
-    found = found_in([*attacked(BARE, [5.0, -5.0, 1.0]), *attacked(other, [-5.0, 5.0, 0.0])])
-    assert [attack.spreads.gain.mean for attack in found.attacks] == pytest.approx([1 / 3, 0])
-    assert [(one.gain, one.attack.split(",")[0]) for one in found.images] == [
-        (5.0, "adam+cosine"),
-        (5.0, "dlg"),
-        (1.0, "adam+cosine"),
-    ]
-    assert found.spreads.gain.mean == pytest.approx(11 / 3)
-    assert [one.index for one in found.worst] == [0, 1, 2]
-    assert (found.n, found.runs, found.missing_runs) == (3, 6, 0)
-
-
-def test_who_knows_the_defense_is_judged_by_the_original() -> None:
-    knowing = replace(POLICY, attacker="adaptive")
-    plain = [record(POLICY, index, 1.0, original=-4.0) for index in range(2)]
-    adaptive = [record(knowing, index, 9.0, original=2.0) for index in range(2)]
-    found = found_in([*plain, *adaptive])
-    assert [(one.gain, one.psnr, one.attacker) for one in found.images] == [(2.0, NULL + 2.0, "adaptive")] * 2
-    assert [(attack.attacker, attack.spreads.gain.mean) for attack in found.attacks] == [("plain", 1), ("adaptive", 2)]
-
-
-def test_runs_that_diverged_are_kept_as_having_got_nothing() -> None:
-    other = replace(BARE, attack="dlg")
-    records = [record(BARE, 0, 70.0, diverged=True), record(BARE, 1, -3.0), record(BARE, 2, -30.0, diverged=True)]
-    records += [record(other, 0, 50.0, diverged=True), record(other, 1, 40.0, diverged=True), record(other, 2, 1.0)]
+    places = [3, 90, 40], [20, 5, 60]
+    records = [*attacked(BARE, places[0], detail=9.0), *attacked(other, places[1])]
     found = found_in(records)
-    assert [(one.gain, one.diverged) for one in found.images] == [(0.0, True), (-3.0, False), (1.0, False)]
-    assert (found.images[0].psnr, found.images[0].ssim_original) == (NULL, 0.0)
-    assert (found.diverged, found.diverged_runs, found.runs, found.missing_runs) == (1, 4, 6, 0)
-    assert found.success[0].reached.count == 0
-    assert found.success[0].reached.n == 3
+    assert (found.worst.name, found.worst.attacker) == ("dlg", "plain")
+    assert found.images == found.worst.images
+    assert [one.rank for one in found.images] == places[1]
+    assert found.worst.percentiles == pytest.approx({0: 0.81, 1: 0.96, 2: 0.41})
+    assert found.percentile == pytest.approx(np.mean([0.81, 0.96, 0.41]))
+    assert [one.index for one in found.exposed] == [1, 0, 2]
+    each = [identification_of([Rank(i, p, CROWD) for i, p in enumerate(own)]) for own in places]
+    assert [attack.identified for attack in found.attacks] == each
+    assert found.p == pytest.approx(min(1.0, 2 * min(one.strongest_p for one in each if one is not None)))
+    assert (found.n, found.runs, found.missing_runs) == (3, 6, 0)
+    # Of attacks that identify as well, the one with more detail.
+    twins = found_in([*attacked(BARE, places[0]), *attacked(other, places[0], detail=1.0)])
+    assert twins.worst.name == "dlg"
+
+
+def test_an_attack_that_shows_a_leak_comes_before_one_that_is_lucky_on_average() -> None:
+    few, lucky = [1] * 4 + [70] * 28, [45] * 32
+    found = found_in([*attacked(BARE, few), *attacked(replace(BARE, attack="dlg"), lucky)])
+    by_name = {attack.name: attack for attack in found.attacks}
+    assert np.mean(list(by_name["dlg"].percentiles.values())) > np.mean(
+        list(by_name["adam+cosine"].percentiles.values())
+    )
+    assert found.worst.name == "adam+cosine"
+    assert (
+        "4 of 32 images" in judged([*attacked(BARE, few), *attacked(replace(BARE, attack="dlg"), lucky)])["none"].text
+    )
 
 
 def test_the_most_telling_of_several_attacks_pays_for_the_choice() -> None:
-    originals, noise = noise_pictures(6, 0), noise_pictures(6, 1)
-    guesses = torch.cat([originals[:3], noise[3:]])
-    one = found_in(pictured(originals, guesses))
-    two = found_in(pictured(originals, guesses) + pictured(originals, noise, replace(BARE, attack="dlg")))
-    assert one.identified is not None
-    assert two.identified is not None
-    assert (two.identified.tests, two.identified.attack) == (2, one.identified.attack)
-    assert two.identified.p == pytest.approx(2 * one.identified.p)
-    assert f"p = {two.identified.p:.2g}" in two.identified.text
-    # A plain attack on a defense is held against what was shared as well.
-    shared = found_in(pictured(originals, guesses, POLICY)).attacks[0].identified_shared
-    assert shared is not None
-    assert shared.reference == "transformed"
+    places = [2, 5, 30, 20, 50, 30]
+    one = found_in(attacked(BARE, places))
+    many = [replace(BARE, attack=f"a{number}") for number in range(4)]
+    five = found_in(attacked(BARE, places) + [record for scenario in many for record in attacked(scenario, even(6))])
+    assert five.p == pytest.approx(5 * one.p)
+    assert one.p < 0.05 <= five.p
+    assert judged(attacked(BARE, places))["none"].level == LEAKS
+
+
+def test_what_is_missing_or_diverged_is_counted() -> None:
+    other = replace(BARE, attack="dlg")
+    records = [record(BARE, 0, 50, diverged=True), record(BARE, 1, 50), record(BARE, 2, None)]
+    found = found_in([*records, record(other, 0, 50, diverged=True), record(other, 1, 50, unit=(1, 5))])
+    assert (found.n, found.runs, found.diverged_runs, found.missing_runs) == (3, 5, 2, 1)
+    assert found.attacks[0].identified is not None
+    assert found.attacks[0].identified.n == 2
+    assert (
+        "2 of 5 runs diverged" in judged([*records, record(other, 0, 50, diverged=True), record(other, 1)])["none"].text
+    )
+    # The same image in two batches counts once, the same one in whatever order they come.
+    twice = [record(BARE, 0, 1, unit=(0, 1)), record(BARE, 0, 99, unit=(0, 2))]
+    assert found_in(twice) == found_in(twice[::-1])
+    assert (found_in(twice).runs, found_in(twice).images[0].rank) == (1, 99)
 
 
 def test_stages_come_in_the_order_of_training() -> None:
     stages = [Stage("epochs", 12), Stage("steps", 20), Stage(), Stage("steps", 5)]
     assert sorted(stages) == [stages[2], stages[3], stages[1], stages[0]]
-    records = [record(replace(scenario, stage=s), 0, 1.0) for s in stages for scenario in (POLICY, BARE)]
+    records = [record(replace(scenario, stage=s), 0) for s in stages for scenario in (POLICY, BARE)]
     found = [(one.stage, one.defense) for one in findings_of(records[::-1], EPS)]
     assert found == [(s, d) for s in sorted(stages) for d in ("none", "3-1-7")]
 
 
 def test_everything_becomes_json() -> None:
-    originals = noise_pictures(9, 0)
-    records = pictured(originals, originals) + pictured(originals, noise_pictures(9, 1), POLICY)
+    records = [*attacked(BARE, [1] * 9), *attacked(POLICY, even(9)), record(POLICY, 20, None)]
     found = findings_of(records, EPS)
-    judged_here = verdicts_on(found)
+    verdicts = verdicts_on(found)
     told = [Accuracy("none", 0, 0.7, 10), Accuracy("3-1-7", 0, 0.6, 10)]
     ranked = vulnerability_of(found, image_properties(records))
-    for one in [*found, *judged_here, *overall_verdicts(judged_here), *accuracy_losses(told), *ranked]:
+    for one in [*found, *verdicts, *overall_verdicts(verdicts), *accuracy_losses(told), *ranked]:
         assert json.loads(json.dumps(asdict(one), allow_nan=False))
 
 
 # Verdicts
 
-RULES: list[tuple[str, list[float], list[float], Level, str]] = [
-    ("undefended leaks, defended fails", around(4), around(-2), PROTECTS, "stays below a guess of one colour"),
-    ("both leak", around(4), around(1.5), LEAKS, "takes away 2.5 dB"),
-    ("leaks more than undefended", around(4), around(6), LEAKS, "More leaks than without it: 2.0 dB more leaks"),
-    ("both fail", around(-1), around(-3), FAILED, "failed even without defense"),
-    ("undefended not clear", around(0.2, 2), around(-3), FAILED, "failed even without defense"),
-    ("only the defended leaks", around(-1), around(2), LEAKS, "beats a guess"),
-    ("could be above the null", around(4), around(-0.2), CANNOT_TELL, "could still be above"),
-    ("one image stands out", around(4), [*around(-3, n=15), 3.5], CANNOT_TELL, "image 15 alone leaks 3.5 dB"),
-    ("one image reaches eps", around(4), [*around(-6, n=15), 8.5], LEAKS, "1 image of 16 reached 20 dB"),
+N = 120
+RULES: list[tuple[str, list[int], list[int], Level, Grade, str]] = [
+    ("undefended leaks, defended does not", [1] * N, even(N), PROTECTS, "nothing found", "within a tolerance of 60%"),
+    ("both leak", [1] * N, [3] * N, LEAKS, "faint", "Without it the right image ranks above 100% of the others"),
+    ("mostly first", [1] * N, [1] * 70 + even(50), LEAKS, "recognisable", "for 70 of 120 images (by chance 1.2)"),
+    ("a little above chance", [1] * N, [max(1, p - 16) for p in even(N)], LEAKS, "faint", "rarely picked out"),
+    ("few are found", [1] * N, [1] * 8 + even(N - 8), LEAKS, "faint", "for 8 of 120 images"),
     (
-        "too few images",
-        around(4, n=6),
-        around(-4, n=6),
-        CANNOT_TELL,
-        "image: 6 images are too few, at least 8 are needed.",
+        "leaks more than undefended",
+        [20] * N,
+        [1] * N,
+        LEAKS,
+        "recognisable",
+        "above 81% of the others, with it above 100%",
     ),
-    ("a single image", [4.0], [-4.0], CANNOT_TELL, "a single image"),
-    ("a single image reaches eps", [14.0], [14.0], LEAKS, "reached 20 dB"),
+    ("only the defended leaks", even(N), [1] * N, LEAKS, "recognisable", "a clear difference"),
+    ("both fail", even(N), even(N), FAILED, "nothing found", "Attack failed even without defense"),
+    ("undefended is below chance", [90] * N, even(N), FAILED, "nothing found", "Without the defense: above 11%"),
+    ("too few images", [1] * 32, even(32), CANNOT_TELL, "nothing found", "About 77 images would decide"),
+    ("a single image", [1], [50], CANNOT_TELL, "nothing found", "Cannot tell from 1 images"),
+    ("a single image is first", [1], [1], LEAKS, "recognisable", "for 1 of 1 images"),
 ]
 
 
-@pytest.mark.parametrize(("name", "bare", "defended", "level", "words"), RULES, ids=[rule[0] for rule in RULES])
-def test_words_follow_numbers(name: str, bare: list[float], defended: list[float], level: Level, words: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "bare", "defended", "level", "grade", "words"), RULES, ids=[rule[0] for rule in RULES]
+)
+def test_words_follow_ranks(
+    name: str, bare: list[int], defended: list[int], level: Level, grade: Grade, words: str
+) -> None:
     found = judged([*attacked(BARE, bare), *attacked(POLICY, defended)])
     verdict = found["3-1-7"]
-    assert verdict.level == level
+    assert (verdict.level, verdict.grade) == (level, grade)
     assert verdict.tone == {LEAKS: "leaks", PROTECTS: "protects"}.get(level, "unclear")
     assert words in verdict.text
-    assert f"n={len(bare)}" in verdict.text
-    assert "interval" in verdict.text or len(bare) == 1
+    assert f"{len(bare)} images" in verdict.text
+    assert "95% interval" in verdict.text
     assert "safe" not in verdict.text.lower()
-    assert found["none"].level != PROTECTS
+    assert found["none"].level in (LEAKS, FAILED)
+    assert (verdict.needed is not None) == (level == CANNOT_TELL)
 
 
-def test_without_the_undefended_attack_nothing_protects() -> None:
-    assert judged(attacked(POLICY, around(-4)))["3-1-7"].level == CANNOT_TELL
-    assert "no undefended attack" in judged(attacked(POLICY, around(-4)))["3-1-7"].text
+def test_exact_is_what_most_images_are() -> None:
+    assert judged(attacked(BARE, [1] * 9, detail=31.0))["none"].grade == "exact"
+    assert judged(attacked(BARE, [1] * 9, detail=29.0))["none"].grade == "recognisable"
+    # A few perfect ones have a large mean.
+    few = [record(BARE, i, 1 if i < 3 else 40, detail=190.0 if i < 3 else 0.0) for i in range(12)]
+    assert np.mean([one.detail for one in few]) > 30
+    assert judged(few)["none"].grade == "faint"
+    # Detail alone is no leak: the guess without the gradient may be bad.
+    assert judged(attacked(BARE, even(12), detail=40.0))["none"].grade == "nothing found"
 
 
-def test_an_undefended_attack_that_is_hardly_better_proves_no_defense() -> None:
-    # One image reaches eps by a hair, so the undefended attack works; on the others both fail alike.
-    bare = [record(BARE, index, gain) for index, gain in enumerate(around(-4, n=15))]
-    bare.append(record(BARE, 15, 0.2, null=19.9))
-    verdict = judged([*bare, *attacked(POLICY, around(-4))])["3-1-7"]
-    assert verdict.undefended_works
+def test_the_tolerance_decides_what_protects() -> None:
+    places = even(40)
+    records = [*attacked(BARE, [1] * 40), *attacked(POLICY, places)]
+    found = judged(records)["3-1-7"].identified
+    assert found is not None
+    for tolerance in (0.55, found.high - 1e-6, found.high + 1e-6, 0.9):
+        verdict = judged(records, tolerance=tolerance)["3-1-7"]
+        assert verdict.level == (PROTECTS if tolerance > found.high else CANNOT_TELL)
+        assert any("tolerated" in doubt for doubt in verdict.doubts) == (tolerance < found.high)
+
+
+def test_first_places_keep_a_defense_from_protecting() -> None:
+    knowing = attacked(KNOWING, even(100))
+    records = [*attacked(BARE, [1] * 100), *attacked(POLICY, [1] * 4 + even(96)), *knowing]
+    (found,) = [one for one in findings_of(records, EPS) if one.defense == "3-1-7"]
+    plain = found.attacks[0].identified
+    assert plain is not None
+    assert 2 * plain.first_p < 0.05 <= found.p
+    verdict = judged(records)["3-1-7"]
     assert verdict.level == CANNOT_TELL
-    assert verdict.doubts == ("the undefended attack is not clearly better on the same images",)
-
-
-def test_what_protects_says_how_many_images_could_still_leak() -> None:
-    verdict = judged([*attacked(BARE, around(4, n=32)), *attacked(POLICY, around(-4, n=32))])["3-1-7"]
-    assert "none gains 3 dB, at 95% confidence fewer than 9.0% do" in verdict.text
-    assert (verdict.standing_out.count, verdict.standing_out.upper) == (0, upper_bound(0, 32))
+    assert verdict.doubts == ("adam+cosine, plain attacker: the right image comes first for 4 of 100 images",)
+    assert verdict.needed is None  # it is not for want of images
+    # Nobody is first, and still a tenth might be.
+    few = judged([*attacked(BARE, [1] * 28), *attacked(POLICY, even(28))], tolerance=0.9)["3-1-7"]
+    assert len(few.doubts) == 1
+    assert "could come first for 10.2% of images, more than the 10% that are tolerated" in few.text
+    assert few.needed == 29
+    enough = judged([*attacked(BARE, [1] * 29), *attacked(POLICY, even(29))], tolerance=0.9)["3-1-7"]
+    assert enough.level == PROTECTS
 
 
 def test_one_attack_that_gets_through_is_enough() -> None:
-    knowing = replace(POLICY, attacker="adaptive")
-    records = [*attacked(BARE, around(4)), *attacked(POLICY, around(-4))]
+    records = [*attacked(BARE, [1] * N), *attacked(POLICY, even(N))]
     plain = judged(records)["3-1-7"]
     assert plain.level == PROTECTS
     assert "No attacker who knows the defense was tried." in plain.text
-    both = judged([*records, *attacked(knowing, around(1.5))])["3-1-7"]
+    both = judged([*records, *attacked(KNOWING, [4] * N)])["3-1-7"]
     assert both.level == LEAKS
-    assert both.gain.mean > 1.4
-    # Two attacks that each get a different half of the images leak, although either fails on average.
-    halves = [3.0 if index % 2 else -9.0 for index in range(16)]
-    split = [*attacked(POLICY, halves), *attacked(knowing, [-9.0 if gain > 0 else 3.0 for gain in halves])]
-    assert judged([*attacked(BARE, around(4)), *split])["3-1-7"].level == LEAKS
+    assert "an attacker who knows the defense" in both.text
+    neither = judged([*records, *attacked(KNOWING, even(N))])["3-1-7"]
+    assert neither.level == PROTECTS
+    assert "No attacker who knows" not in neither.text
 
 
-def test_what_was_not_run_to_its_end_protects_nobody() -> None:
-    bare = attacked(BARE, around(4))
-    lost = [record(POLICY, index, -4.0 - index / 10, diverged=index < 3) for index in range(16)]
-    verdict = judged([*bare, *lost])["3-1-7"]
-    assert (verdict.level, verdict.tone) == (CANNOT_TELL, "unclear")
-    assert "every run diverged for 3 of 16 images" in verdict.text
-    assert "3 of 16 runs diverged and count as failed" in verdict.text
-    all_lost = [replace(one, ended="diverged") for one in attacked(POLICY, around(-4))]
-    assert judged([*bare, *all_lost])["3-1-7"].level == CANNOT_TELL
-    assert judged([replace(one, ended="diverged") for one in bare])["none"].level == FAILED
-    other = replace(BARE, attack="dlg")
-    untried = judged([*bare, *attacked(other, around(-4)), *attacked(POLICY, around(-4))])["3-1-7"]
+def test_what_was_not_tried_protects_nobody() -> None:
+    bare, defended = attacked(BARE, [1] * N), attacked(POLICY, even(N))
+    alone = judged(defended)["3-1-7"]
+    assert (alone.level, alone.needed, alone.undefended_leaks) == (CANNOT_TELL, None, None)
+    assert "no undefended attack" in alone.text
+    untried = judged([*bare, *attacked(replace(BARE, attack="dlg"), even(N)), *defended])["3-1-7"]
     assert (untried.level, untried.doubts) == (CANNOT_TELL, ("dlg was tried without the defense only",))
-    elsewhere = [record(POLICY, 10 + index, gain) for index, gain in enumerate(around(-4))]
-    assert judged([*bare, *elsewhere])["3-1-7"].doubts == (
-        "too few of the images were attacked without the defense as well",
-    )
-    half = attacked(replace(POLICY, attacker="adaptive"), around(-4))[:7]
-    assert "9 runs are missing" in judged([*bare, *attacked(POLICY, around(-4)), *half])["3-1-7"].text
+    half = judged([*bare, *defended, *attacked(KNOWING, even(N))[: N - 9]])["3-1-7"]
+    assert (half.level, half.doubts) == (CANNOT_TELL, ("9 runs are missing",))
+    lonely = judged([*bare, *(record(POLICY, index, None) for index in range(N))])["3-1-7"]
+    assert (lonely.level, lonely.identified, lonely.percentile) == (CANNOT_TELL, None, 0.5)
+    assert "no image has another of its class" in lonely.text
+    part = judged([*bare, *defended, *(record(KNOWING, index, None) for index in range(N))])["3-1-7"]
+    assert part.doubts == ("adam+cosine, adaptive attacker: no image has another of its class to be told from",)
 
 
 def test_pictures_that_give_the_image_away_leak_whatever_their_psnr() -> None:
-    originals = noise_pictures(16, 0)
-    faint = (originals // 8 + 112).to(torch.uint8)
-    shown = [
-        replace(one, psnr_transformed=NULL - 3, psnr_original=NULL - 3) for one in pictured(originals, faint, POLICY)
-    ]
-    verdict = judged([*attacked(BARE, around(4)), *shown])["3-1-7"]
-    assert verdict.level == LEAKS
-    assert "picked for 16 of 16" in verdict.text
+    verdict = judged([*attacked(BARE, [1] * 16), *attacked(POLICY, [2] * 16, detail=-9.0)])["3-1-7"]
+    assert (verdict.level, verdict.grade) == (LEAKS, "faint")
 
 
-def test_eps_that_one_colour_reaches_too_shows_nothing() -> None:
-    records = [*attacked(BARE, around(4), null=25.0), *attacked(POLICY, around(-2), null=25.0)]
-    assert judged(records)["3-1-7"].level == PROTECTS
-    assert "for 16 of them a guess of one colour does too" in judged(records)["3-1-7"].text
+def test_what_is_saved_is_of_attacks_that_both_went_through() -> None:
+    other = replace(BARE, attack="dlg")
+    records = [*attacked(BARE, [11] * 20), *attacked(other, [1] * 20), *attacked(POLICY, [41] * 20)]
+    saved = judged(records)["3-1-7"].saved
+    assert saved is not None
+    # The best attack without the defense was not tried with it.
+    assert saved.difference.mean == pytest.approx(0.9 - 0.6)
+    # Settings may be tuned, and who knows the defense has no counterpart.
+    tuned = attacked(replace(KNOWING, iterations=99), [31] * 20)
+    knowing = judged([*records, *tuned])["3-1-7"].saved
+    assert knowing is not None
+    assert knowing.difference.mean == pytest.approx(0.9 - 0.7)
+    apart = judged([*attacked(other, [1] * 20), *attacked(POLICY, [41] * 20)])["3-1-7"]
+    assert apart.saved is None
 
 
 @pytest.mark.parametrize(
-    ("gain", "words"),
+    ("place", "words"),
     [
-        (-3.0, "Better than 2 draws of random policies"),
-        (-1.0, "No better than 2 draws of random policies"),
-        (1.0, "Worse than 2 draws of random policies"),
+        (75, "Better than 2 draws of random policies"),
+        (38, "No better than 2 draws of random policies"),
+        (5, "Worse than 2 draws of random policies"),
     ],
 )
-def test_random_policies_are_the_control(gain: float, words: str) -> None:
+def test_random_policies_are_the_control(place: int, words: str) -> None:
     rng = np.random.default_rng(0)
     drawn = [replace(BARE, defense=name) for name in ("19-1-18", "4-5-6")]
-    records = [*attacked(BARE, around(4)), *attacked(POLICY, around(gain))]
-    records += [*attacked(drawn[0], rng.normal(-0.5, 1, 16)), *attacked(drawn[1], rng.normal(-1.5, 1, 16))]
+    own = (place + rng.integers(-4, 5, 16)).tolist()
+    random = [rng.integers(25, 36, 16), rng.integers(35, 56, 16)]
+    records = [*attacked(BARE, [1] * 16), *attacked(POLICY, own)]
+    records += [one for scenario, places in zip(drawn, random, strict=True) for one in attacked(scenario, places)]
     # An attack that the random policies did not go through takes no part in the comparison.
-    records += attacked(replace(POLICY, attacker="adaptive"), around(gain + 1))
+    records += attacked(KNOWING, [1] * 16)
     found = judged(records, ["19-1-18", "4-5-6"])
     control = found["3-1-7"].control
     assert control is not None
     assert words in found["3-1-7"].text
     assert (control.references, control.difference.n) == (2, 16)
-    by_hand = np.mean([[r.leaked for r in records if r.scenario == one] for one in drawn], 0) - around(gain)
+    by_hand = (np.array(own) - np.mean(random, 0)) / 100
     assert control.difference.mean == pytest.approx(by_hand.mean())
     assert control.difference.sd == pytest.approx(by_hand.std(ddof=1))
+    assert control.better_than == sum(int(np.mean(own) > places.mean()) for places in random)
     assert found["none"].control is None
     assert found["19-1-18"].control is None
     assert judged(records)["3-1-7"].control is None
     one = judged(records, ["19-1-18"])["3-1-7"].control
     assert one is not None
     assert one.reference == "random policies"
+    # Image by image: those that the controls lack are left out.
+    fewer = judged([one for one in records if one.scenario != drawn[0] or one.index > 3], ["19-1-18", "4-5-6"])
+    control = fewer["3-1-7"].control
+    assert control is not None
+    assert control.difference.mean == pytest.approx(by_hand[4:].mean())
 
 
 def test_overall_is_the_worst_stage_where_the_attack_works() -> None:
-    def at(stage: Stage, bare: float, defended: float) -> list[Record]:
+    def at(stage: Stage, bare: list[int], defended: list[int]) -> list[Record]:
         scenarios = replace(BARE, stage=stage), replace(POLICY, stage=stage)
-        return [*attacked(scenarios[0], around(bare)), *attacked(scenarios[1], around(defended))]
+        return [*attacked(scenarios[0], bare), *attacked(scenarios[1], defended)]
 
     def level(*stages: list[Record]) -> tuple[Level, str]:
         found = overall_verdicts(verdicts_on(findings_of([one for records in stages for one in records], EPS)))
@@ -592,45 +572,142 @@ def test_overall_is_the_worst_stage_where_the_attack_works() -> None:
         return one.level, one.stage
 
     early, fine, unclear, late = map(str, stages := [Stage(), Stage("steps", 1), Stage("steps", 5), Stage("epochs", 1)])
-    failing, good, open_ = at(stages[3], -1, -3), at(stages[1], 4, -3), at(stages[2], 4, -0.2)
-    assert level(at(stages[0], 4, 2), good, open_, failing) == (LEAKS, early)
+    failing, good = at(stages[3], even(N), even(N)), at(stages[1], [1] * N, even(N))
+    open_, leaking = at(stages[2], [1] * 20, even(20)), at(stages[0], [1] * N, [2] * N)
+    assert level(leaking, good, open_, failing) == (LEAKS, early)
     assert level(good, open_, failing) == (CANNOT_TELL, unclear)
     assert level(good, failing) == (PROTECTS, fine)
     assert level(failing) == (FAILED, late)
     said = overall_verdicts(verdicts_on(findings_of([*good, *failing], EPS)))[1]
     assert (said.stages, said.silent) == ((fine,), (late,))
     assert "it was not tested: trained" in said.text
+    worse = at(Stage("steps", 9), [1] * N, [1] * N)
+    assert level(leaking, worse) == (LEAKS, "after 9 training steps")
 
 
-@pytest.mark.parametrize("name", ["defense does nothing", "attack fails at the null", "attack fails below the null"])
-def test_audits_of_nothing_seldom_say_protects(name: str) -> None:
-    mean = {"defense does nothing": 1.0, "attack fails at the null": 0.0, "attack fails below the null": -2.0}[name]
-    rng = np.random.default_rng(5)
-    said = 0
-    for _ in range(1000):
-        image = rng.normal(0, 1, 12)
-        bare, defended = mean + image + rng.normal(0, 1, (2, 12))
-        said += judged([*attacked(BARE, bare), *attacked(POLICY, defended)])["3-1-7"].level == PROTECTS
-    assert said / 1000 < 0.05
+# Audits that nobody ran
+
+Leak = Callable[[np.random.Generator, int], npt.NDArray[np.int64]]
 
 
-def test_a_defense_that_works_is_seen_to() -> None:
-    rng = np.random.default_rng(6)
-    levels = [
-        judged([*attacked(BARE, rng.normal(4, 2, 32)), *attacked(POLICY, rng.normal(-2, 1.5, 32))])["3-1-7"].level
-        for _ in range(50)
-    ]
-    assert levels.count(PROTECTS) >= 45
+def by_chance(rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+    return rng.integers(1, 102, n)
+
+
+def weak(rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+    """Mean percentile 0.7."""
+    return 101 - (101 * rng.beta(1.4, 0.6, n)).astype(np.int64).clip(0, 100)
+
+
+def few_found(rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+    """15% of the images are found, the rest is luck."""
+    return np.where(rng.random(n) < 0.15, 1, by_chance(rng, n))
+
+
+def nearly_all(rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+    return np.where(rng.random(n) < 0.95, 1, by_chance(rng, n))
+
+
+def simulated(rng: np.random.Generator, n: int, bare: Leak, *defended: Leak, attacks: int = 1) -> dict[str, Verdict]:
+    """An audit with so many attacks; `defended` are the plain and the knowing attacker's."""
+    records = []
+    for number in range(attacks):
+        name = f"attack {number}"
+        records += attacked(replace(BARE, attack=name), bare(rng, n))
+        for scenario, leak in zip((POLICY, KNOWING), defended, strict=False):
+            records += attacked(replace(scenario, attack=name), leak(rng, n))
+    return judged(records)
+
+
+@pytest.mark.slow
+def test_attacks_that_get_nothing_seldom_leak() -> None:
+    """Two attacks by two attackers, undefended as well: at most 5% of the verdicts."""
+    rng = np.random.default_rng(11)
+    audits = [simulated(rng, 16, by_chance, by_chance, by_chance, attacks=2) for _ in range(1000)]
+    for defense in ("none", "3-1-7"):
+        said = [audit[defense].level for audit in audits]
+        # 5% of 1,000, and two standard errors.
+        assert said.count(LEAKS) <= 50 + 2 * 7
+        assert said.count(FAILED) + said.count(LEAKS) + said.count(CANNOT_TELL) + said.count(PROTECTS) == 1000
+        assert said.count(PROTECTS) <= 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leak", [weak, few_found, nearly_all], ids=lambda leak: leak.__name__)
+def test_a_defense_that_does_nothing_never_protects(leak: Leak) -> None:
+    rng = np.random.default_rng(12)
+    levels = [simulated(rng, 32, leak, leak)["3-1-7"].level for _ in range(1000)]
+    assert levels.count(PROTECTS) == 0
+    assert levels.count(LEAKS) >= 850
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attacks", [1, 3])
+def test_as_many_images_as_needed_show_what_hides_everything(attacks: int) -> None:
+    rng = np.random.default_rng(13)
+    n = images_needed(0.5, 0.6, 2 * attacks)
+    audits = [simulated(rng, n, nearly_all, by_chance, by_chance, attacks=attacks)["3-1-7"] for _ in range(150)]
+    levels = [one.level for one in audits]
+    assert 0.72 <= levels.count(PROTECTS) / 150 <= 0.92
+    assert levels.count(LEAKS) <= 0.1 * 150
+
+
+@pytest.mark.parametrize("attacks", [1, 4])
+@pytest.mark.parametrize("n", [12, 32])
+def test_the_percentile_that_is_said_to_be_detectable_is(attacks: int, n: int) -> None:
+    rng = np.random.default_rng(14)
+    mean = detectable_percentile(n, attacks)
+    # A beta distribution with this mean and the spread of luck.
+    total = mean * (1 - mean) / (102 / 1200) - 1
+    seen = 0
+    for _ in range(300):
+        percentiles = rng.beta(mean * total, (1 - mean) * total, n)
+        ranks = [Rank(i, 1 + round(100 * (1 - float(p))), CROWD) for i, p in enumerate(percentiles)]
+        found = identification_of(ranks)
+        assert found is not None
+        seen += attacks * found.strongest_p < 0.05
+    assert 0.7 <= seen / 300 <= 0.95
+
+
+@pytest.mark.parametrize("percentile", [0.58, 0.65, 0.75])
+def test_as_many_images_as_needed_show_a_leak(percentile: float) -> None:
+    rng = np.random.default_rng(15)
+    n = images_needed(percentile, 0.6, 2)
+    total = percentile * (1 - percentile) / (102 / 1200) - 1
+    seen = 0
+    for _ in range(300):
+        drawn = rng.beta(percentile * total, (1 - percentile) * total, n)
+        found = identification_of([Rank(i, 1 + round(100 * (1 - float(p))), CROWD) for i, p in enumerate(drawn)])
+        assert found is not None
+        seen += 2 * found.strongest_p < 0.05
+    assert 0.7 <= seen / 300 <= 0.95
+
+
+def test_power_is_said_beforehand() -> None:
+    said = describe_power(32, 2, 0.6)
+    assert f"above {detectable_percentile(32, 2):.0%} of the others" in said
+    assert f"about {images_needed(0.5, 0.6, 2)} images" in said
+    assert detectable_percentile(4, 1) > detectable_percentile(16, 1) > detectable_percentile(16, 1, decoys=1000) > 0.5
+    assert detectable_percentile(1, 1) == 1
+    # Fewer attacks, more room and clearer cases take fewer images; just below the tolerance a leak shows instead.
+    assert images_needed(0.5, 0.6, 1) < images_needed(0.5, 0.6, 4) < images_needed(0.5, 0.55, 4)
+    assert images_needed(0.9, 0.6, 1) < images_needed(0.7, 0.6, 1) < images_needed(0.56, 0.6, 1) < 300
+    assert images_needed(0.6, 0.6, 1) < 100
+    assert images_needed(0.3, 0.6, 1) == images_needed(0.5, 0.6, 1)
 
 
 # Which images are vulnerable
 
 
+def detailed(scenario: ScenarioKey, details: Sequence[float] | npt.NDArray[np.float64]) -> list[Record]:
+    return [record(scenario, index, detail=float(detail)) for index, detail in enumerate(details)]
+
+
 def test_images_are_ranked_over_defenses() -> None:
-    records = [*attacked(BARE, [3, 2, 1]), *attacked(POLICY, [1, 5, 0]), record(BARE, 7, 99.0)]
+    records = [*detailed(BARE, [3, 2, 1]), *detailed(POLICY, [1, 5, 0]), record(BARE, 7, detail=99.0)]
     (found,) = vulnerability_of(findings_of(records, EPS), {"loss": {0: 0.5}})
     assert [(one.index, one.mean_rank) for one in found.images] == [(0, 1.5), (1, 1.5), (2, 3.0), (7, None)]
-    assert found.images[0].gains == {"none": 3.0, "3-1-7": 1.0}
+    assert found.images[0].details == {"none": 3.0, "3-1-7": 1.0}
     assert found.images[0].properties == {"loss": 0.5}
     assert found.agreement is None
     assert "1 of 4 images" in found.notes[0]
@@ -692,10 +769,10 @@ def test_properties_of_images_in_closed_form() -> None:
     half = torch.zeros(1, 16, 16, dtype=torch.uint8)
     half[:, :, 8:] = 255
     records = [
-        record(BARE, index, 0.0, pictures={**NO_PICTURES, "original": to_png(image)})
+        record(BARE, index, pictures={**NO_PICTURES, "original": to_png(image)})
         for index, image in enumerate((ramp, flat, half))
     ]
-    found = image_properties([*records, record(BARE, 9, 0.0)])
+    found = image_properties([*records, record(BARE, 9)])
     assert found["entropy"] == pytest.approx({0: 8.0, 1: 0.0, 2: 1.0})
     assert found["contrast"] == pytest.approx({0: math.sqrt((256**2 - 1) / 12) / 255, 1: 0.0, 2: 0.5})
     assert found["total variation"] == pytest.approx({0: 17 / 255, 1: 0.0, 2: 1 / 15})
@@ -704,14 +781,14 @@ def test_properties_of_images_in_closed_form() -> None:
 
 def test_what_images_have_in_common_is_said_with_its_caveat() -> None:
     rng = np.random.default_rng(10)
-    gain = rng.normal(size=24)
-    records = [*attacked(BARE, gain), *attacked(POLICY, gain + rng.normal(0, 0.1, 24))]
-    (found,) = vulnerability_of(findings_of(records, EPS), {"loss": dict(enumerate((-gain).tolist()))})
+    detail = rng.normal(size=24)
+    records = [*detailed(BARE, detail), *detailed(POLICY, detail + rng.normal(0, 0.1, 24))]
+    (found,) = vulnerability_of(findings_of(records, EPS), {"loss": dict(enumerate((-detail).tolist()))})
     assert "The same images leak under 2 defenses" in found.text
-    assert "loss with the undefended gain -1.00" in found.text
-    assert [one.gain for one in found.correlations] == ["undefended", "defended"]
-    assert "contrast" in found.notes[0]
-    noise = [*attacked(BARE, gain), *attacked(POLICY, rng.normal(size=24))]
+    assert "loss with the undefended detail -1.00" in found.text
+    assert [one.detail for one in found.correlations] == ["undefended", "defended"]
+    assert "guess without the gradient" in found.notes[0]
+    noise = [*detailed(BARE, detail), *detailed(POLICY, rng.normal(size=24))]
     (other,) = vulnerability_of(findings_of(noise, EPS), {"loss": dict(enumerate(rng.normal(size=24).tolist()))})
     assert "No common order" in other.text
     assert "None of 2 correlations" in other.text

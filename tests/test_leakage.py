@@ -68,7 +68,8 @@ def test_whatever_is_attacked(
     assert [record.index for record in records] == [0, 1, 2, 3]
     assert {len(record.unit) for record in records} == {scenario.batch}
     assert all(record.knowledge["batch size"] == f"known, {scenario.batch}" for record in records)
-    assert all(0 <= record.label_accuracy <= 1 for record in records)
+    assert all(record.labels_read is not None and 0 <= record.labels_read <= 1 for record in records)
+    assert all(record.rank is not None and record.placebo is not None for record in records)
     assert len(list((tmp_path / "gifs").iterdir())) == 4
     again = measure(scenario.parse(), small_net, fashion.test, [0, 1, 2, 3], tmp_path, public=fashion.train)
     assert again == records
@@ -79,8 +80,11 @@ def test_figures_are_those_of_the_pictures(fashion: Dataset, small_net: nn.Modul
     from gradveil.io.pictures import from_png
 
     rebuilt = to_unit(torch.from_numpy(np.array(from_png(record.pictures["reconstruction"]))).view(1, 1, 28, 28))
-    assert float(mse(rebuilt, to_unit(fashion.test.images[3:4]))) == pytest.approx(record.mse_original, rel=0.02)
-    assert record.figures()["beats_null"] is (record.gain > 0)
+    assert float(mse(rebuilt, to_unit(fashion.test.images[3:4]))) == pytest.approx(record.mse, rel=0.02)
+    assert record.detail == record.psnr - record.guess_psnr
+    assert record.figures()["detail"] == pytest.approx(record.detail, abs=1e-4)
+    assert record.figures()["percentile"] == pytest.approx(record.percentile, abs=1e-4)
+    assert record.published_psnr == record.psnr  # nothing was transformed, and nothing undone
     assert record.similarity["iterations"] == (1.0, 2.0, 3.0, 4.0)
     assert set(record.similarity) == {"iterations", "all", "shallow", "deep"}
     assert set(record.layers) == {name for name, _ in small_net.named_parameters()}

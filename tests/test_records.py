@@ -5,13 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
+from gradveil.io.tensors import content_hash
+from gradveil.leakage import store as store_module
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
-from gradveil.leakage.store import read_records
+from gradveil.leakage.store import Store, read_records
 from gradveil.models import build
 from gradveil.progress import Advance
 from gradveil.training.stage import Stage
@@ -32,7 +34,7 @@ def test_records_come_back_as_they_were(run: Path) -> None:
     assert problems == []
     for record in records:
         assert Record.from_json(record.to_json()) == record
-        assert record.figures()["gain"] == pytest.approx(record.psnr_transformed - record.null_psnr, abs=1e-3)
+        assert record.figures()["detail"] == pytest.approx(record.psnr - record.guess_psnr, abs=1e-3)
         assert "pictures" not in record.figures()
         assert record.knowledge["label"] == "known"
 
@@ -42,8 +44,13 @@ def test_the_transformed_image_is_the_one_that_leaks(
 ) -> None:
     defended = read_records(run)[0][0]
     bare = measure(replace(SCENARIO, defense="none").parse(), small_net, fashion.test, [0], tmp_path)[0]
-    assert bare.psnr_original == bare.psnr_transformed
-    assert bare.null_psnr == defended.null_psnr_original
+    assert bare.psnr == bare.published_psnr
+    assert defended.psnr != defended.published_psnr
+    # Both are held against the private image among the same decoys.
+    assert (bare.guess, bare.guess_psnr) == (defended.guess, defended.guess_psnr)
+    assert bare.rank is not None
+    assert defended.rank is not None
+    assert bare.rank.decoys == defended.rank.decoys
     assert defended.pictures["transformed"] != defended.pictures["original"] == bare.pictures["original"]
 
 
@@ -83,6 +90,64 @@ class Heard:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{"batch": 2}, {"defense": "3-1-7+43-18-18", "attacker": "adaptive"}, {"defense": "none", "together": True}],
+    ids=str,
+)
+def test_workers_and_interruptions_change_no_rank(
+    fashion: Dataset,
+    small_net: nn.Module,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, object],
+) -> None:
+    scenario = replace(SCENARIO, **changes).parse()  # type: ignore[arg-type]
+    indices = list(range(6 if not scenario.together else 12))
+    whole = measure(scenario, small_net, fashion.test, indices, tmp_path / "whole", workers=1)
+    two = measure(scenario, small_net, fashion.test, indices, tmp_path / "two", workers=2)
+    put = Store.put
+    written: list[Record] = []
+
+    def dies(store: Store, record: Record, animation: bytes | None = None) -> None:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(record)
+        put(store, record, animation)
+
+    monkeypatch.setattr(Store, "put", dies)
+    with pytest.raises(KeyboardInterrupt):
+        measure(scenario, small_net, fashion.test, indices, tmp_path / "cut")
+    monkeypatch.setattr(Store, "put", put)
+    assert len(read_records(tmp_path / "cut")[0]) == 3
+    resumed = measure(scenario, small_net, fashion.test, indices, tmp_path / "cut")
+    places = [(one.rank, one.placebo) for one in whole]
+    assert None not in {place for both in places for place in both}
+    assert [(one.rank, one.placebo) for one in two] == places
+    assert [(one.rank, one.placebo) for one in resumed] == places
+
+
+def test_other_decoys_are_other_records_and_images_are_hashed_once(
+    fashion: Dataset, small_net: nn.Module, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed = []
+
+    def counting(tensors: list[Tensor]) -> bytes:
+        hashed.append(1)
+        return content_hash(tensors)
+
+    monkeypatch.setattr(store_module, "content_hash", counting)
+    measure(SCENARIO.parse(), small_net, fashion.test, [0, 1], run)
+    assert len(hashed) == 1
+    assert len(read_records(run)[0]) == 2
+    # An image that was not attacked changes, and with it what the others are told from.
+    images = fashion.test.images.clone()
+    images[-1] += 1
+    measure(SCENARIO.parse(), small_net, replace(fashion.test, images=images), [0, 1], run)
+    assert len(read_records(run)[0]) == 4
+
+
+@pytest.mark.slow
 def test_two_workers_give_the_same_records(fashion: Dataset, small_net: nn.Module, run: Path, tmp_path: Path) -> None:
     heard = Heard()
     two = measure(SCENARIO.parse(), small_net, fashion.test, [0, 1], tmp_path / "two", workers=2, progress=heard)
@@ -110,7 +175,7 @@ def test_damaged_and_foreign_files_are_named_and_left_out(run: Path) -> None:
         "truncated": text[: len(text) // 2],
         "other": "{}",
         "text": "hello",
-        "nan": text.replace(f'"psnr_original": {json.loads(text)["psnr_original"]}', '"psnr_original": NaN'),
+        "nan": text.replace(f'"psnr": {json.loads(text)["psnr"]}', '"psnr": NaN'),
         "type": text.replace('"index": ', '"index": "x'),
         "deep": "[" * 100_000,
     }

@@ -3,15 +3,17 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import fft, stats
 
 CONFIDENCE = 0.95
 # Weights drawn for an interval, always the same ones; its ends are good to about a thousandth.
 _DRAWS = 10_000
+# More values than this are counted, so that weights take little memory whatever their number; ranks are few different ones.
+_MANY = 256
 # A Fourier transform cannot tell smaller chances from none.
 SMALLEST_P = 1e-12
 
@@ -41,12 +43,22 @@ def bounded_mean_interval(values: Sequence[float], confidence: float = CONFIDENC
     array = np.sort(np.asarray(values, dtype=np.float64))
     if array.size == 0 or not (array.min() >= 0 and array.max() <= 1):
         raise ValueError("expected at least one value, all in [0, 1]")
-    tail = (1 - confidence) / 2
-    weights = np.random.default_rng(0).standard_exponential((_DRAWS, array.size + 1))
-    weights /= weights.sum(1, keepdims=True)
-    low = np.quantile(weights @ np.append(array, 0.0), tail)
-    high = np.quantile(weights @ np.append(array, 1.0), 1 - tail)
+    counts = (1,) * array.size
+    if array.size > _MANY:
+        array, repeats = np.unique(array, return_counts=True)
+        counts = tuple(repeats.tolist())
+    tail, weights = (1 - confidence) / 2, _random_weights(counts)
+    means = weights[:, :-1] @ array  # with the 0, which adds nothing; the 1 adds its weight
+    low, high = np.quantile(means, tail), np.quantile(means + weights[:, -1], 1 - tail)
     return max(0.0, float(low)), min(1.0, float(high))
+
+
+@lru_cache(maxsize=4)
+def _random_weights(counts: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """Per draw a weight for each value, which is there so many times, and one more for the 0 or 1 beside them."""
+    weights = np.random.default_rng(0).standard_gamma((*counts, 1), (_DRAWS, len(counts) + 1))
+    scaled: npt.NDArray[np.float64] = weights / weights.sum(1, keepdims=True)
+    return scaled
 
 
 def rank_sum_p(ranks: Sequence[int], decoys: Sequence[int]) -> float:
@@ -73,11 +85,12 @@ def firsts_p(count: int, decoys: Sequence[int]) -> float:
 
 def _tail(distributions: dict[int, npt.NDArray[np.float64]], repeats: Counter[int], observed: int) -> float:
     """Pr[sum >= observed] of independent whole numbers; `repeats` says how many there are of each distribution."""
-    length = 1 + sum((len(distributions[kind]) - 1) * count for kind, count in repeats.items())
     if observed <= 0:
         return 1.0
+    largest = sum((len(distributions[kind]) - 1) * count for kind, count in repeats.items())
+    length = fft.next_fast_len(1 + largest, real=True)
     spectrum = np.ones(length // 2 + 1, dtype=np.complex128)
     for kind, count in repeats.items():
-        spectrum *= np.fft.rfft(distributions[kind], length) ** count
-    chances = np.fft.irfft(spectrum, length)
+        spectrum *= fft.rfft(distributions[kind], length) ** count
+    chances = fft.irfft(spectrum, length)[: 1 + largest]
     return float(min(1.0, max(SMALLEST_P, chances[observed:].sum())))

@@ -25,8 +25,17 @@ class Comparison:
 
 
 def compare_with_undefended(bare: Findings, defended: Findings) -> Comparison | None:
-    """What a defense changes; None where no image was attacked both ways. Undefended, no attacker has anything to know."""
-    here, there = defended.worst.percentiles, bare.worst.percentiles
+    """What a defense changes; None where no image was attacked both ways.
+
+    Over the attacks that both went through by name: their settings may be tuned per defense, and undefended there is nothing
+    to know.
+    """
+    names = {attack.name for attack in bare.attacks} & {attack.name for attack in defended.attacks}
+    if not names:
+        return None
+    here, there = (
+        worst_of([attack for attack in one.attacks if attack.name in names]).percentiles for one in (defended, bare)
+    )
     common = sorted(there.keys() & here.keys())
     if not common:
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from gradveil.auditing.power import SIGNIFICANT
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.auditing.success import Success, success
 from gradveil.leakage.identification import Identification, identify, identify_placebos
@@ -128,11 +129,18 @@ def findings_of(records: Sequence[Record], eps: Sequence[float]) -> list[Finding
 
 
 def worst_of(attacks: Collection[AttackFindings]) -> AttackFindings:
-    """The attack that identifies best on average; of equals the one with more detail."""
-    return max(
-        attacks,
-        key=lambda one: (0.0 if one.identified is None else one.identified.percentile, one.detail.mean, one.key),
-    )
+    """The attack that identifies best on average, of those that show a leak if there are any; of equals that with more detail.
+
+    One that finds a few images may show a leak where another, better on average, is within luck.
+    """
+
+    def badness(one: AttackFindings) -> tuple[bool, float, float, tuple[str, str]]:
+        if one.identified is None:
+            return False, 0.0, one.detail.mean, one.key
+        clear = len(attacks) * one.identified.strongest_p < SIGNIFICANT
+        return clear, one.identified.percentile, one.detail.mean, one.key
+
+    return max(attacks, key=badness)
 
 
 def _findings_of_cell(cell: tuple[str, str, Stage, str], records: list[Record], eps: Sequence[float]) -> Findings:
@@ -153,7 +161,7 @@ def _findings_of_cell(cell: tuple[str, str, Stage, str], records: list[Record], 
         *cell,
         n=len(indices),
         worst=worst,
-        p=min(1.0, len(tested) * min(tested, default=1.0)),
+        p=min([1.0, *(len(tested) * one for one in tested)]),
         exposed=tuple(sorted(ranked, key=lambda one: (-(one.percentile or 0), -one.detail, one.index))[:WORST_IMAGES]),
         success=tuple(success(published, threshold) for threshold in eps),
         runs=sum(len(attack.images) for attack in attacks),

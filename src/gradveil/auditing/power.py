@@ -4,8 +4,12 @@ import math
 
 from scipy import stats
 
+from gradveil.statistics import CONFIDENCE
+
 # Chances of a leak that is not there, and of one that is there being found.
 SIGNIFICANT, POWER = 0.05, 0.8
+# The fraction of images that may come first, at 95% confidence, where a defense is said to protect.
+MOST_FIRST = 0.1
 
 
 def detectable_percentile(images: int, attacks: int, decoys: float = 100) -> float:
@@ -13,20 +17,26 @@ def detectable_percentile(images: int, attacks: int, decoys: float = 100) -> flo
 
     By the normal approximation, with the spread that ranks have by luck; two tests are made per attack.
     """
-    reach = _z(1 - SIGNIFICANT / (2 * attacks)) + _z(POWER)
-    return min(1.0, 0.5 + reach * _deviation(decoys) / math.sqrt(images))
+    return min(1.0, 0.5 + _reach(1 - SIGNIFICANT / (2 * attacks), POWER, decoys) / math.sqrt(images))
 
 
-def images_needed(percentile: float, tolerance: float, attacks: int, decoys: float = 100) -> int | None:
-    """How many images would decide: show a leak above the tolerance, or below it that there is at most so much.
+def images_needed(percentile: float, tolerance: float, attacks: int, decoys: float = 100) -> int:
+    """About how many images would decide: show that there is a leak, or for every attack that none is above the tolerance.
 
-    None where the percentile lies so near the tolerance that no number of images would do.
+    The better odds count, and they are four in five.
     """
-    if percentile > tolerance:
-        away, reach = percentile - 0.5, _z(1 - SIGNIFICANT / (2 * attacks)) + _z(POWER)
-    else:
-        away, reach = tolerance - max(0.5, percentile), _z(1 - SIGNIFICANT / 2) + _z(POWER)
-    return None if away < 0.005 else math.ceil((reach * _deviation(decoys) / away) ** 2)
+    shown = (
+        _reach(1 - SIGNIFICANT / (2 * attacks), POWER, decoys) / (percentile - 0.5) if percentile > 0.5 else math.inf
+    )
+    room = tolerance - max(0.5, percentile)
+    excluded = math.inf
+    if room > 0:
+        reach = _reach(1 - SIGNIFICANT / 2, 1 - (1 - POWER) / attacks, decoys)
+        # The interval makes room for one more image at 1: room = reach / sqrt(n) + 1 / (2 n), solved for sqrt(n).
+        roots = (reach + math.sqrt(reach * reach + 2 * room)) / (2 * room)
+        # With fewer images, none that is first does not exclude that many are.
+        excluded = max(roots, math.sqrt(math.log(1 - CONFIDENCE) / math.log(1 - MOST_FIRST)))
+    return math.ceil(min(shown, excluded) ** 2)
 
 
 def describe_power(images: int, attacks: int, tolerance: float) -> str:
@@ -40,10 +50,7 @@ def describe_power(images: int, attacks: int, tolerance: float) -> str:
     )
 
 
-def _deviation(decoys: float) -> float:
-    """Of a percentile that is uniform over 0, 1/m .. 1."""
-    return math.sqrt((decoys + 2) / (12 * decoys))
-
-
-def _z(chance: float) -> float:
-    return float(stats.norm.ppf(chance))
+def _reach(confidence: float, power: float, decoys: float) -> float:
+    """How far from a bound the mean of n percentiles must lie to be told from it, times sqrt(n)."""
+    deviation = math.sqrt((decoys + 2) / (12 * decoys))  # of a percentile that is uniform over 0, 1/m .. 1
+    return float(stats.norm.ppf(confidence) + stats.norm.ppf(power)) * deviation

@@ -7,9 +7,10 @@ from typing import Literal
 from gradveil.auditing.comparisons import Comparison, compare_with_controls, compare_with_undefended
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.plan import TOLERANCE
-from gradveil.auditing.power import SIGNIFICANT, images_needed
+from gradveil.auditing.power import MOST_FIRST, SIGNIFICANT, images_needed
 from gradveil.leakage.identification import Identification
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.proportions import percent_round_up
 
 FAILED: Literal["attack failed even without defense"] = "attack failed even without defense"
 LEAKS: Literal["leaks"] = "leaks"
@@ -73,7 +74,7 @@ def verdicts_on(
       luck allows. The test is exact and corrected for the number of attacks.
     - attack failed even without defense: none of that without the defense either.
     - protects: the undefended attack leaks; with the defense, no attacker's mean percentile can be above `tolerance`, and none
-      has the right image first more often than luck allows.
+      has the right image first more often than luck allows, nor can for more than a tenth of the images.
     - cannot tell: everything else.
     """
     bare = {one.setting: one for one in findings if one.defense == UNDEFENDED}
@@ -93,7 +94,8 @@ def grade_of(findings: Findings) -> Grade:
     """How much the worst attacker gets, for people."""
     if not leaks(findings) or findings.identified is None:
         return "nothing found"
-    if max(attack.detail.mean for attack in findings.attacks) > EXACT:
+    # Of most images: the mean over a few exact ones and many that are not is large too.
+    if max(attack.detail.quantiles["0.5"] for attack in findings.attacks) > EXACT:
         return "exact"
     first = max(attack.identified.first.fraction for attack in findings.attacks if attack.identified is not None)
     return "recognisable" if first > 0.5 else "faint"
@@ -112,8 +114,13 @@ def find_doubts(findings: Findings, bare: Findings, tolerance: float) -> list[st
                 f"{who}: the right image could rank above {found.high:.0%} of the others, more than the {tolerance:.0%} that "
                 "are tolerated"
             )
-        if found.first_p < SIGNIFICANT:
+        if len(findings.attacks) * found.first_p < SIGNIFICANT:
             doubts.append(f"{who}: the right image comes first for {found.first.count} of {found.n} images")
+        elif found.first.upper > MOST_FIRST:
+            doubts.append(
+                f"{who}: the right image could come first for {percent_round_up(found.first.upper)} of images, more than the "
+                f"{MOST_FIRST:.0%} that are tolerated"
+            )
     if findings.missing_runs:
         doubts.append(f"{findings.missing_runs} runs are missing")
     if untried := sorted(_names(bare) - _names(findings)):
@@ -133,8 +140,10 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
     level = _level(findings, bare, doubts)
     found = findings.identified
     needed = None
-    if level == CANNOT_TELL and found is not None:
+    if level == CANNOT_TELL and found is not None and bare is not None:
         needed = images_needed(found.percentile, tolerance, len(findings.attacks), found.decoys)
+        if needed <= found.n:  # what is in doubt is something else
+            needed = None
     text = _text(findings, bare, level, doubts, needed, tolerance)
     for comparison in (saved if level in (LEAKS, PROTECTS) else None, control if level != FAILED else None):
         text += "" if comparison is None else f" {comparison.text}"
@@ -188,7 +197,7 @@ def _text(
         there = "" if bare is None or bare is findings else f" Without the defense: {_words_of(bare)}."
         return f"Attack failed even without defense, so that nothing is shown of one. {said}.{there}{lost}"
     if bare is None:
-        return f"Cannot tell: no undefended attack was run here. {said}.{lost}{more}"
+        return f"Cannot tell: no undefended attack was run here. {said}.{lost}"
     if level == CANNOT_TELL:
         return f"Cannot tell from {findings.n} images. {said}. {_sentences(doubts)}{lost}{more}"
     knowing = any(attack.attacker != "plain" for attack in findings.attacks)

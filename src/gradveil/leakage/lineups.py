@@ -16,6 +16,8 @@ from gradveil.randomness import generator
 from gradveil.types import ImageSet, to_bytes, to_unit
 
 DECOYS = 100
+# What is said of ranks is good to thousandths.
+MOST_DECOYS = 1000
 # Correlations that agree to so many digits are ties: the last digits depend on the machine.
 _DIGITS = 9
 
@@ -64,10 +66,11 @@ def draw_lineup(
     are the same one stays.
     """
     members = (images.labels == images.labels[index]).nonzero().flatten()
-    order = members[torch.randperm(len(members), generator=generator(seed, "decoys", index))].tolist()
+    order = torch.randperm(len(members), generator=generator(seed, "decoys", index))
     seen = {_content(images.images[one]) for one in {index, *avoid}}
     chosen: list[int] = []
-    for one in order:
+    for place in order.numpy():  # of a large class only the first ones are looked at
+        one = int(members[place])
         content = _content(images.images[one])
         if content not in seen:
             seen.add(content)

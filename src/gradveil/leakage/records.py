@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from gradveil.errors import GradveilError
 from gradveil.io.typed_json import from_json
-from gradveil.leakage.lineups import Rank
+from gradveil.leakage.lineups import MOST_DECOYS, Rank
 from gradveil.leakage.scenario import ScenarioKey
 
 # `estimate` is there where the attacker made something else of the rebuilt image: a policy undone, noise taken out.
@@ -86,11 +86,28 @@ class Record:
         """Read what `to_json` wrote; anything else is refused field by field."""
         try:
             record = from_json(cls, text, largest=LARGEST_RECORD)
-            for found in (record.rank, record.placebo):
-                if found is not None and not 1 <= found.rank <= 1 + len(found.decoys) > 1:
-                    raise ValueError(f"expected a rank among decoys, got {found.rank} of {len(found.decoys)}")
+            _check_ranks(record)
             if not set(PICTURES) <= set(record.pictures) <= {*PICTURES, ESTIMATE}:
                 raise ValueError(f"its pictures must be {', '.join(PICTURES)}")
         except (ValueError, GradveilError) as error:
             raise GradveilError(f"not an attack record: {error}") from error
         return record
+
+
+def _check_ranks(record: Record) -> None:
+    """Refuse places that no attack can have led to: they would count as evidence."""
+    unit = set(record.unit)
+    if record.index not in unit or min(unit) < 0:
+        raise ValueError(f"expected image {record.index} in its batch, got {str(record.unit)[:40]}")
+    for name, found in (("rank", record.rank), ("placebo", record.placebo)):
+        if found is None:
+            continue
+        if not 1 <= len(found.decoys) <= MOST_DECOYS or not 1 <= found.rank <= 1 + len(found.decoys):
+            raise ValueError(
+                f"expected a {name} among 1 to {MOST_DECOYS} decoys, got {found.rank} of {len(found.decoys)}"
+            )
+        others = {*found.decoys, *unit}
+        if found.index in others - {record.index} or len(others) < len(found.decoys) + len(unit) or min(others) < 0:
+            raise ValueError(f"expected decoys that are other images, each once, got {str(found.decoys)[:40]}")
+        if found.index < 0 or (found.index == record.index) != (name == "rank"):
+            raise ValueError(f"expected a {name} of {'this' if name == 'rank' else 'another'} image, got {found.index}")
