@@ -48,8 +48,8 @@ class DefenseSummary:
 
     @property
     def worst(self) -> Verdict:
-        """That of the stage where most leaks."""
-        return max(self.verdicts, key=lambda verdict: verdict.percentile)
+        """The one that decides over all stages."""
+        return next(one for one in self.verdicts if one.stage == self.overall.stage)
 
 
 @dataclass(frozen=True)

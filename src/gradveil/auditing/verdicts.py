@@ -8,8 +8,10 @@ from gradveil.auditing.comparisons import Comparison, compare_with_controls, com
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import SIGNIFICANT, images_needed
+from gradveil.auditing.spread import Spread
 from gradveil.leakage.identification import Identification
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.statistics import p_in_words
 
 FAILED: Literal["attack failed even without defense"] = "attack failed even without defense"
 LEAKS: Literal["leaks"] = "leaks"
@@ -36,7 +38,8 @@ EXACT = 30.0  # dB over the guess without the gradient
 class Verdict:
     """What can be said of one defense at one stage, in a few sentences, and what it rests on.
 
-    `identified` is at the attacker who identifies best; None where no image has a decoy. `p` is corrected for all attacks tried.
+    `identified` and `detail` (in dB) are at the attacker who identifies best, the former None where no image has a decoy. `p` is
+    corrected for all attacks tried.
     `undefended_leaks` is None where there is no undefended attack. `saved` compares with no defense, `control` with random
     policies, both paired by image. `doubts` are what keeps it from "protects". `needed` images would decide, where they can.
     """
@@ -51,6 +54,7 @@ class Verdict:
     text: str
     n: int
     identified: Identification | None
+    detail: Spread
     p: float
     undefended_leaks: bool | None
     saved: Comparison | None
@@ -149,6 +153,7 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
         text,
         n=findings.n,
         identified=found,
+        detail=findings.worst.detail,
         p=findings.p,
         undefended_leaks=None if bare is None else leaks(bare),
         saved=saved,
@@ -200,10 +205,8 @@ def _found(findings: Findings, found: Identification) -> str:
     """What the attacker who identifies best got, for somebody who has never heard of PSNR."""
     who = " who ignores the defense" if findings.worst.attacker == "plain" else " who knows the defense"
     return (
-        f"To an attacker{'' if findings.defense == UNDEFENDED else who}, the right image looks more like what was rebuilt than "
-        f"{found.percentile:.0%} of {found.decoys:.0f} other images of its class (95% interval {found.interval}; by chance 50%), "
-        f"and is the most alike of all for {found.first.count} of {found.n} images (by chance "
-        f"{found.first_chance * found.n:.1f})"
+        f"By likeness to what an attacker{'' if findings.defense == UNDEFENDED else who} rebuilt, {found.words}; "
+        f"{p_in_words(findings.p)}, corrected for the {_attacks(findings)} tried"
     )
 
 
