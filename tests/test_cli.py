@@ -284,7 +284,12 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
         ]
         attacked = json.loads(gradveil("attack", *options, "--json").stdout)
         assert [image["index"] for image in attacked["images"]] == [0, 1]
-        assert {"psnr_original", "psnr_transformed", "null_psnr", "gain"} <= set(attacked["images"][0])
+        places = [image["rank"]["rank"] for image in attacked["images"]]
+        assert attacked["identification"]["first"]["count"] == places.count(1)
+        assert attacked["identification"]["percentile"] == pytest.approx(
+            sum(image["percentile"] for image in attacked["images"]) / 2, abs=1e-3
+        )
+        assert attacked["placebo"]["n"] == 2
         assert attacked["stage"] == "trained for 1 epochs"
 
     made = json.loads(gradveil("report", "runs/attack", "--format", "html,md,csv,png", "--json").stdout)

@@ -32,7 +32,11 @@ def test_records_come_back_as_they_were(run: Path) -> None:
     assert problems == []
     for record in records:
         assert Record.from_json(record.to_json()) == record
-        assert record.figures()["gain"] == pytest.approx(record.psnr_transformed - record.null_psnr, abs=1e-3)
+        figures = record.figures()
+        assert figures["detail"] == pytest.approx(record.psnr - record.guess_psnr, abs=1e-3)
+        assert record.rank is not None
+        below = sum(place > record.rank.rank for place in range(1, len(record.rank.decoys) + 2))
+        assert figures["percentile"] == pytest.approx(below / len(record.rank.decoys), abs=1e-3)
         assert "pictures" not in record.figures()
         assert record.knowledge["label"] == "known"
 
@@ -42,8 +46,9 @@ def test_the_transformed_image_is_the_one_that_leaks(
 ) -> None:
     defended = read_records(run)[0][0]
     bare = measure(replace(SCENARIO, defense="none").parse(), small_net, fashion.test, [0], tmp_path)[0]
-    assert bare.psnr_original == bare.psnr_transformed
-    assert bare.null_psnr == defended.null_psnr_original
+    assert bare.psnr == bare.published_psnr
+    # What is guessed without the gradient is the same, and compared with the same private image.
+    assert (bare.guess, bare.guess_psnr) == (defended.guess, defended.guess_psnr)
     assert defended.pictures["transformed"] != defended.pictures["original"] == bare.pictures["original"]
 
 
@@ -110,7 +115,8 @@ def test_damaged_and_foreign_files_are_named_and_left_out(run: Path) -> None:
         "truncated": text[: len(text) // 2],
         "other": "{}",
         "text": "hello",
-        "nan": text.replace(f'"psnr_original": {json.loads(text)["psnr_original"]}', '"psnr_original": NaN'),
+        "nan": text.replace(f'"psnr": {json.loads(text)["psnr"]}', '"psnr": NaN'),
+        "rank": text.replace(f'"rank": {json.loads(text)["rank"]["rank"]}', '"rank": 102'),
         "type": text.replace('"index": ', '"index": "x'),
         "deep": "[" * 100_000,
     }

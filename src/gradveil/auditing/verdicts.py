@@ -204,10 +204,9 @@ def _text(
 def _found(findings: Findings, found: Identification) -> str:
     """What the attacker who identifies best got, for somebody who has never heard of PSNR."""
     who = " who ignores the defense" if findings.worst.attacker == "plain" else " who knows the defense"
-    return (
-        f"By likeness to what an attacker{'' if findings.defense == UNDEFENDED else who} rebuilt, {found.words}; "
-        f"{p_in_words(findings.p)}, corrected for the {_attacks(findings)} tried"
-    )
+    attacker = f"an attacker{'' if findings.defense == UNDEFENDED else who}"
+    corrected = f", corrected for the {_attacks(findings)} tried" if len(findings.attacks) > 1 else ""
+    return f"By likeness to what {attacker} rebuilt, {found.words}; {p_in_words(findings.p)}{corrected}"
 
 
 def _words_of(findings: Findings) -> str:
