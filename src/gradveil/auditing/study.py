@@ -48,8 +48,8 @@ class DefenseSummary:
 
     @property
     def worst(self) -> Verdict:
-        """The one that decides over all stages."""
-        return next(one for one in self.verdicts if one.stage == self.overall.stage)
+        """That of the stage where most leaks."""
+        return max(self.verdicts, key=lambda verdict: verdict.percentile)
 
 
 @dataclass(frozen=True)
