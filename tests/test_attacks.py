@@ -416,6 +416,12 @@ def test_every_attack_leaves_the_model_and_the_gradient_alone(
 # --- golden: real images
 
 
+def over_one_colour(found: Tensor, truth: Tensor) -> float:
+    """How many dB one reconstruction is nearer than the best single colour: whether the attack works at all."""
+    flat = truth.mean((2, 3), keepdim=True).expand_as(truth)
+    return float(metrics.psnr(found, truth) - metrics.psnr(flat, truth))
+
+
 @pytest.mark.parametrize("name", ["dlg", "idlg"])
 def test_lenet_gives_its_images_away(fashion: Dataset, lenet: nn.Module, name: str) -> None:
     """At least 30 dB for at least 8 of 10 images, and a run that failed says so."""
@@ -429,44 +435,44 @@ def test_lenet_gives_its_images_away(fashion: Dataset, lenet: nn.Module, name: s
     assert rebuilt >= 8
 
 
-def test_fast_beats_the_null_on_an_untrained_convnet(fashion: Dataset) -> None:
+def test_fast_beats_one_colour_on_an_untrained_convnet(fashion: Dataset) -> None:
     model = build("convnet-16", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
-    gains = []
+    better = []
     for index in range(2):
         batch = batch_of(fashion, index)
         found = parse_attack("fast", iterations=60)(evidence_of(model, batch), seed=index)
         assert found.iterations == len(found.history) == 60
         assert found.distance < found.history[0]
-        gains.append(float(metrics.gain(found.images, batch.images)))
-    assert sum(gains) / len(gains) > 2
+        better.append(over_one_colour(found.images, batch.images))
+    assert sum(better) / len(better) > 2
 
 
 @pytest.mark.slow
 def test_inverting_gradients_on_colour_images(data: Path) -> None:
-    """At least 4 dB over the null on average, from an untrained convnet-32; two images, as each takes long."""
+    """At least 4 dB over one colour on average, from an untrained convnet-32; two images, as each takes long."""
     cifar = load("cifar10", data_dir=data)
     model = untrained_model("convnet-32", cifar).eval()
     attack = parse_attack("inverting-gradients", iterations=170, restarts=1, tv=1e-4)
-    gains = []
+    better = []
     for index in range(2):
         chosen = cifar.test.take([index])
         batch = Batch(to_unit(chosen.images), chosen.labels)
         piece = Evidence(model, share(model, batch), cifar.test.image_shape, labels=batch.labels)
-        gains.append(float(metrics.gain(attack(piece, seed=index).images, batch.images)))
-    assert sum(gains) / len(gains) >= 4
+        better.append(over_one_colour(attack(piece, seed=index).images, batch.images))
+    assert sum(better) / len(better) >= 4
 
 
 @pytest.mark.slow
 def test_four_local_steps_do_not_hide_an_image(fashion: Dataset) -> None:
     model = build("convnet-16", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
     client = FedAvg(0.01, epochs=4)
-    gains = []
+    better = []
     for index in range(2):
         batch = batch_of(fashion, index)
         piece = Evidence(model, client(model, batch), SHAPE, labels=batch.labels, client=client)
         found = parse_attack("fast", iterations=45)(piece, seed=index)
-        gains.append(float(metrics.gain(found.images, batch.images)))
-    assert sum(gains) / len(gains) >= 3
+        better.append(over_one_colour(found.images, batch.images))
+    assert sum(better) / len(better) >= 3
 
 
 # --- gradients that are none

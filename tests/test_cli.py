@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,8 +11,13 @@ import pytest
 from PIL import Image
 from safetensors.torch import save_file
 
+from audits import write_audit
 from gradveil.attacks import ATTACKS
+from gradveil.auditing import read_study
+from gradveil.auditing.plan import TOLERANCE
+from gradveil.auditing.power import describe_power
 from gradveil.cli import main
+from gradveil.cli.audit import audit, print_verdicts
 from gradveil.cli.options import RunOptions, expand
 from gradveil.client import share
 from gradveil.defenses import DEFENSES, DpSgd, parse_defense
@@ -78,6 +84,13 @@ def test_every_command_explains_itself_and_offers_json(gradveil: Command, comman
     helped = gradveil(*command.split(), "--help")
     assert helped.returncode == 0
     assert "--json" in helped.stdout
+
+
+@pytest.mark.parametrize("command", ["attack", "audit", "curious", "demo", "federate"])
+def test_help_speaks_of_ranks_and_not_of_gains(gradveil: Command, command: str) -> None:
+    shown = " ".join(gradveil(command, "--help").stdout.split()).lower()
+    assert not re.search(r"\bgain|\bnull\b|one colour|single colour", shown)
+    assert command not in ("attack", "audit", "curious") or "others of its class" in shown
 
 
 def test_fields_of_a_dataclass_become_options() -> None:
@@ -183,6 +196,8 @@ BAD_INPUT = [
     (["audit", "--defenses", "none,,3-1-7"], "expected names"),
     (["audit", "--stages", "soon"], "or trained, got 'soon'"),
     (["audit", "--eps", "high"], "20,25"),
+    (["audit", "--tolerance", "0.5"], "above 0.5, which is chance, up to 1, got 0.5"),
+    (["audit", "--tolerance", "60"], "got 60"),
     (["audit", "--format", "pdf"], "unknown format"),
     (["audit", "--images", "6001"], "there are 6000"),
     (["audit", "--weights", "w.safetensors", "--stages", "0"], "use --stages trained"),
@@ -284,7 +299,12 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
         ]
         attacked = json.loads(gradveil("attack", *options, "--json").stdout)
         assert [image["index"] for image in attacked["images"]] == [0, 1]
-        assert {"psnr_original", "psnr_transformed", "null_psnr", "gain"} <= set(attacked["images"][0])
+        places = [image["rank"]["rank"] for image in attacked["images"]]
+        assert attacked["identification"]["first"]["count"] == places.count(1)
+        assert attacked["identification"]["percentile"] == pytest.approx(
+            sum(image["percentile"] for image in attacked["images"]) / 2, abs=1e-3
+        )
+        assert attacked["placebo"]["n"] == 2
         assert attacked["stage"] == "trained for 1 epochs"
 
     made = json.loads(gradveil("report", "runs/attack", "--format", "html,md,csv,png", "--json").stdout)
@@ -342,6 +362,49 @@ def test_attacks_by_name(gradveil: Command) -> None:
     assert all(row["what"] for row in named)
     shown = gradveil("attack", "list").stdout
     assert all(name in shown for name in ATTACKS)
+
+
+def test_an_attack_says_how_well_images_are_told_from_others(gradveil: Command, fashion: Dataset) -> None:
+    """The closed form rebuilds the images of this network exactly, and under so much noise nothing."""
+    options = ["attack", "--model", "mlp-16", "--attack", "analytic", "--indices", "0:6"]
+    same = [int((fashion.test.labels == fashion.test.labels[index]).sum()) for index in range(6)]
+    exact = gradveil(*options).stdout
+    assert all(f"1 of {count}" in line for count, line in zip(same, exact.splitlines()[4:], strict=False))
+    others = f"{sum(same) / 6 - 1:.0f} others of its class"
+    assert f"the right image ranks above 100% of {others} on average (95% interval " in exact
+    assert "chance 50%), first for 6 of 6 (chance 0.1); p < 1e-9" in exact
+    assert re.search(r"placebo: images that were not attacked rank above \d+% \(95% interval ", exact)
+    noisy = json.loads(gradveil(*options, "--defense", "gaussian:100", "--json").stdout)
+    assert noisy["identification"]["first"]["count"] <= 1
+    assert noisy["identification"]["low"] < 0.5 < noisy["identification"]["high"]
+    # Asked for twice, an image still is one.
+    twice = json.loads(gradveil(*options[:-1], "0,0", "--json").stdout)
+    assert len(twice["images"]) == 2
+    assert twice["identification"]["n"] == twice["placebo"]["n"] == 1
+
+
+def test_verdicts_are_readable_without_knowing_psnr(
+    fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    print_verdicts(read_study(write_audit(tmp_path, fashion.train)))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "PSNR" not in shown
+    assert "first for 24 of 24 (chance 0.2)" in shown
+    assert "leaks (recognisable)" in shown
+    assert "points" in shown
+
+
+def test_an_audit_says_beforehand_what_it_can_find(gradveil: Command) -> None:
+    options = "audit --model mlp-16 --attacks analytic --defenses prune:0.5 --stages 0 --images 4 --workers 1"
+    done = gradveil(*options.split(), "--tolerance", "0.7", "--json")
+    assert done.returncode == 0, done.stderr
+    # Two attackers try one attack on a defense.
+    assert done.stderr.startswith(describe_power(4, 2, 0.7))
+    document = json.loads(done.stdout)
+    assert document["plan"]["tolerance"] == 0.7
+    assert document["verdicts"][0]["identified"]["first"]["count"] == 4
+    assert signature(audit).parameters["tolerance"].default == TOLERANCE
 
 
 def test_batches_behind_a_defense_that_the_attacker_knows(gradveil: Command, tmp_path: Path) -> None:
@@ -432,7 +495,11 @@ def test_recordings_that_cannot_be_attacked(gradveil: Command, tmp_path: Path) -
     first.write_bytes(first.read_bytes()[:-9])
     one = gradveil("curious", "run", "--json")
     assert one.returncode == 0
-    assert [leak["round"] for leak in json.loads(one.stdout)["leakage"]] == [1]
+    (leak,) = json.loads(one.stdout)["leakage"]
+    assert (leak["round"], leak["images"], leak["identification"]["n"]) == (1, 1, 1)
+    shown = gradveil("curious", "run")
+    assert f"{leak['identification']['percentile']:.0%} (" in shown.stdout
+    assert "chance is 50%" in shown.stderr
     assert f"not attacked: {first.name}" in one.stderr
     second.write_bytes(second.read_bytes()[:-9])
     none = gradveil("curious", "run")

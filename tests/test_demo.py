@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from gradveil.auditing.plan import TOLERANCE
+from gradveil.auditing.power import describe_power
 from gradveil.cli.demo import Size, run_demo
 from gradveil.leakage.scenario import UNDEFENDED
 
@@ -14,7 +16,8 @@ def test_the_demo_at_tiny_size_and_again(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(import_module("gradveil.cli.demo"), "SEARCHED_MODEL", "convnet-4")
     said: list[str] = []
     result = run_demo(tmp_path, size=TINY, say=said.append)
-    assert [line[:3] for line in said] == ["1/3", "2/3", "3/3"]
+    assert [line[:3] for line in said[:3]] == ["1/3", "2/3", "3/3"]
+    assert said[3:] == [describe_power(2, 2, TOLERANCE)]
     cells = {(str(one.scenario.stage), one.scenario.defense, one.scenario.attacker) for one in result.study.run.records}
     assert cells == {
         (stage, defense, attacker)

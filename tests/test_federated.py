@@ -1,4 +1,5 @@
 import copy
+import csv
 import json
 import time
 import warnings
@@ -23,7 +24,7 @@ from gradveil.federated import FederatedPlan, Server, Update, federate, network_
 from gradveil.federated import rounds as rounds_module
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious.attacking import attack_recording, check_curious
-from gradveil.federated.curious.summary import Leak, leaks_of
+from gradveil.federated.curious.summary import Leak, leaks_of, write_leaks
 from gradveil.federated.curious.watch import attack_all, read_attack_settings, write_attack_settings
 from gradveil.federated.folder import claiming
 from gradveil.federated.history import HistoryRow, read_history
@@ -33,6 +34,8 @@ from gradveil.federated.privacy import epsilon_of
 from gradveil.federated.recordings import Recording, read_recording, record_updates, recordings_in
 from gradveil.federated.rounds import in_process
 from gradveil.federated.server import Mean, accuracy_of
+from gradveil.leakage.identification import identification_of, identify
+from gradveil.leakage.lineups import Rank
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.plots import plot_rounds
 from gradveil.training.stage import Stage
@@ -420,8 +423,10 @@ def test_train_only_shares_the_defended_and_attacks_the_clean_gradient(fashion: 
     (published,) = attack_recording(recording, how, fashion, tmp_path)
     clean = replace(recording, plan=replace(plan, defense="prune:0.9"))
     (honest,) = attack_recording(clean, how, fashion, tmp_path)
-    assert published.gain > 15
-    assert honest.gain < published.gain - 10
+    assert published.rank is not None
+    assert published.rank.rank == 1
+    assert published.detail > 15
+    assert honest.detail < published.detail - 10
 
 
 def test_a_private_participant_never_uses_its_noise_twice(fashion: Dataset) -> None:
@@ -562,9 +567,11 @@ def test_a_single_image_is_rebuilt_in_the_middle_of_training(fashion: Dataset, t
     work = participants_of(plan, fashion.train)[0].work(3)
     assert [record.index for record in records] == work.indices.tolist()
     assert records[0].scenario.stage == Stage("rounds", 3)
-    assert records[0].label_accuracy == 1
+    assert records[0].labels_read == 1
+    assert records[0].rank is not None
     if defense == "none":
-        assert records[0].gain > 15
+        assert records[0].rank.rank == 1
+        assert records[0].detail > 15
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "records").iterdir()}
     assert attack_recording(recording, how.parse(), fashion, tmp_path) == records
     assert stamps == {path: path.stat().st_mtime_ns for path in (tmp_path / "records").iterdir()}
@@ -579,6 +586,22 @@ def test_sums_and_local_steps_are_attacked(fashion: Dataset, tmp_path: Path) -> 
     ]
     leaks = leaks_of(attacked)
     assert [(leak.round, leak.participants, leak.images) for leak in leaks] == [(0, 1, 4), (0, 2, 8)]
+    alone = [record for recording, records in attacked for record in records if len(recording.participants) == 1]
+    assert leaks[0].identification == identify(alone)
+    assert leaks[0].detail == pytest.approx(sum(record.psnr - record.guess_psnr for record in alone) / 4)
+    write_leaks(tmp_path / "leakage.csv", [*leaks, replace(leaks[0], identification=None)])
+    with (tmp_path / "leakage.csv").open() as file:
+        first, second, unranked = csv.DictReader(file)
+    found = leaks[1].identification
+    assert found is not None
+    assert float(second["percentile_low"]) == found.low < float(second["percentile"]) == found.percentile
+    assert (second["ranked"], second["first"]) == ("8", str(found.first.count))
+    # Nothing but the ranks is missing where there are none, and every cell is a number.
+    ranked = {"ranked", "percentile", "percentile_low", "percentile_high", "p", "first"}
+    assert {name for name, value in unranked.items() if not value} == ranked
+    assert {name: float(first[name]) for name in first.keys() - ranked} == {
+        name: float(value) for name, value in unranked.items() if value
+    }
     scenario = attacked[-1][1][0].scenario
     assert (scenario.users, scenario.batch, scenario.client) == (2, 4, "fedavg:lr=0.05,batch=1,epochs=1")
     assert "only the mean of 2 is seen" in attacked[-1][1][0].knowledge["users"]
@@ -691,14 +714,22 @@ def test_history_is_read_back(fashion: Dataset, tmp_path: Path) -> None:
 
 def test_rounds_are_drawn_and_draw_alike(tmp_path: Path) -> None:
     history = [HistoryRow(number, number / 20, 1000) for number in range(0, 11, 2)]
-    leaks = [Leak(number, size, 4, 5.0 - number / size, 1.5, 7.0, 20.0, 1.0) for number in (0, 4, 8) for size in (1, 5)]
+    leaks = [
+        Leak(number, size, 4, identification_of([Rank(0, 1 + number, (1,) * 10)] * 4), 5.0, 1.5, 20.0, 1.0)
+        for number in (0, 4, 8)
+        for size in (1, 5)
+    ]
+    leaks.append(
+        replace(leaks[0], round=10, identification=None)
+    )  # without others of its class there is nothing to draw
     for name in ("a.png", "b.png"):
         plot_rounds(tmp_path / name, "lenet", history, leaks)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     plot_rounds(tmp_path / "c.svg", "lenet", history, [])
     plot_rounds(tmp_path / "d.svg", "lenet", history, leaks)
     assert "mean of 5 participants" in (tmp_path / "d.svg").read_text()
-    assert "gain" not in (tmp_path / "c.svg").read_text()
+    assert "chance" in (tmp_path / "d.svg").read_text()
+    assert "chance" not in (tmp_path / "c.svg").read_text()
     with pytest.raises(GradveilError, match="got neither"):
         plot_rounds(tmp_path / "e.svg", "lenet", [], [])
 

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -11,22 +9,6 @@ def test_psnr_of_a_known_error() -> None:
     truth = torch.rand(3, 3, 16, 16) * 0.5
     assert metrics.psnr(truth + 0.1, truth).tolist() == pytest.approx([20.0] * 3, abs=1e-4)
     assert metrics.psnr(truth, truth).tolist() == [200.0] * 3
-
-
-def test_null_is_the_best_constant_colour(fashion: Dataset) -> None:
-    truth = to_unit(fashion.test.images[:5])
-    null = metrics.null_psnr(truth)
-    for shade in torch.linspace(0, 1, 101):
-        assert bool((metrics.psnr(torch.full_like(truth, float(shade)), truth) <= null + 1e-4).all())
-    assert null.tolist() == pytest.approx(
-        [-10 * math.log10(float(image.var(correction=0))) for image in truth], abs=1e-4
-    )
-
-
-def test_gain_of_the_null_is_zero() -> None:
-    truth = torch.rand(2, 3, 8, 8)
-    flat = truth.mean((2, 3), keepdim=True).expand_as(truth)
-    assert metrics.gain(flat, truth).tolist() == pytest.approx([0, 0], abs=1e-6)
 
 
 def test_ssim_is_one_for_equal_images_and_falls_with_noise(fashion: Dataset) -> None:

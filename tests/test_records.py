@@ -34,7 +34,11 @@ def test_records_come_back_as_they_were(run: Path) -> None:
     assert problems == []
     for record in records:
         assert Record.from_json(record.to_json()) == record
-        assert record.figures()["detail"] == pytest.approx(record.psnr - record.guess_psnr, abs=1e-3)
+        figures = record.figures()
+        assert figures["detail"] == pytest.approx(record.psnr - record.guess_psnr, abs=1e-3)
+        assert record.rank is not None
+        below = sum(place > record.rank.rank for place in range(1, len(record.rank.decoys) + 2))
+        assert figures["percentile"] == pytest.approx(below / len(record.rank.decoys), abs=1e-3)
         assert "pictures" not in record.figures()
         assert record.knowledge["label"] == "known"
 

@@ -83,6 +83,11 @@ def firsts_p(count: int, decoys: Sequence[int]) -> float:
     return _tail({m: np.array([m, 1]) / (m + 1) for m in set(decoys)}, Counter(decoys), count)
 
 
+def p_in_words(p: float) -> str:
+    """`p = 0.003`; what is far below any threshold is not spelled out."""
+    return "p < 1e-9" if p < 1e-9 else f"p = {p:.1g}" if p < 0.1 else f"p = {p:.2f}"
+
+
 def _tail(distributions: dict[int, npt.NDArray[np.float64]], repeats: Counter[int], observed: int) -> float:
     """Pr[sum >= observed] of independent whole numbers; `repeats` says how many there are of each distribution."""
     if observed <= 0:

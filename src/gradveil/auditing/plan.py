@@ -55,6 +55,11 @@ class AuditPlan:
             stages = ", ".join(map(str, self.stages))
             raise GradveilError(f"expected stages of training steps, {self.epochs} epochs or weights, got {stages}")
 
+    @property
+    def attacks_per_defense(self) -> int:
+        """How many attacks, each by every attacker, a defense goes through at a stage."""
+        return len(self.attacks) * max(len(attackers_of(str(defense))) for defense in self.defenses)
+
     def scenarios(self, dataset: str, stage: Stage, defense: Defense) -> list[Scenario]:
         """What is attacked of one defense at one stage."""
         name = model_name(self.model)

@@ -8,9 +8,11 @@ from gradveil.auditing.comparisons import Comparison, compare_with_controls, com
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import MOST_FIRST, SIGNIFICANT, images_needed
+from gradveil.auditing.spread import Spread
 from gradveil.leakage.identification import Identification
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.proportions import percent_round_up
+from gradveil.statistics import p_in_words
 
 FAILED: Literal["attack failed even without defense"] = "attack failed even without defense"
 LEAKS: Literal["leaks"] = "leaks"
@@ -37,7 +39,8 @@ EXACT = 30.0  # dB over the guess without the gradient
 class Verdict:
     """What can be said of one defense at one stage, in a few sentences, and what it rests on.
 
-    `identified` is at the attacker who identifies best; None where no image has a decoy. `p` is corrected for all attacks tried.
+    `identified` and `detail` (in dB) are at the attacker who identifies best, the former None where no image has a decoy. `p` is
+    corrected for all attacks tried.
     `undefended_leaks` is None where there is no undefended attack. `saved` compares with no defense, `control` with random
     policies, both paired by image. `doubts` are what keeps it from "protects". `needed` images would decide, where they can.
     """
@@ -52,6 +55,7 @@ class Verdict:
     text: str
     n: int
     identified: Identification | None
+    detail: Spread
     p: float
     undefended_leaks: bool | None
     saved: Comparison | None
@@ -158,6 +162,7 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
         text,
         n=findings.n,
         identified=found,
+        detail=findings.worst.detail,
         p=findings.p,
         undefended_leaks=None if bare is None else leaks(bare),
         saved=saved,
@@ -208,12 +213,9 @@ def _text(
 def _found(findings: Findings, found: Identification) -> str:
     """What the attacker who identifies best got, for somebody who has never heard of PSNR."""
     who = " who ignores the defense" if findings.worst.attacker == "plain" else " who knows the defense"
-    return (
-        f"To an attacker{'' if findings.defense == UNDEFENDED else who}, the right image looks more like what was rebuilt than "
-        f"{found.percentile:.0%} of {found.decoys:.0f} other images of its class (95% interval {found.interval}; by chance 50%), "
-        f"and is the most alike of all for {found.first.count} of {found.n} images (by chance "
-        f"{found.first_chance * found.n:.1f})"
-    )
+    attacker = f"an attacker{'' if findings.defense == UNDEFENDED else who}"
+    corrected = f", corrected for the {_attacks(findings)} tried" if len(findings.attacks) > 1 else ""
+    return f"By likeness to what {attacker} rebuilt, {found.words}; {p_in_words(findings.p)}{corrected}"
 
 
 def _words_of(findings: Findings) -> str:

@@ -24,6 +24,7 @@ from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
+    from gradveil.leakage.identification import Identification
     from gradveil.leakage.records import Record
 
 
@@ -61,7 +62,9 @@ def attack(
 ) -> None:
     """Attack the gradients of test images. Images that were attacked before are not attacked again.
 
-    The gain is the PSNR over that of the best single colour. 0 dB means that the gradient gave nothing away.
+    Every image is ranked among up to 100 others of its class by how much it looks like what was rebuilt. If the gradient gives
+    nothing away, it ranks above half of them on average. Detail is how much nearer the attacker comes to the private image than
+    by guessing without the gradient, in dB; papers publish the PSNR to what was shared instead.
 
     Examples:
 
@@ -72,6 +75,7 @@ def attack(
         gradveil attack --attack fast --batch 4 --client fedavg:batch=1,lr=0.01 --labels read
         gradveil report runs/attack
     """
+    from gradveil.leakage.identification import identify, identify_placebos
     from gradveil.leakage.measuring import check, measure
     from gradveil.leakage.scenario import ScenarioKey
     from gradveil.training.stage import Stage
@@ -94,33 +98,60 @@ def attack(
         scenario, opened.module, loaded.test, chosen, out, public=loaded.train, workers=workers, progress=bar
     )
     grids = write_grids(records, out)
+    # An image that was asked for twice is one image.
+    distinct = list({record.index: record for record in records}.values())
+    identified, placebo = identify(distinct), identify_placebos(distinct)
     if options.json:
-        images = [record.figures() for record in records]
-        emit({**asdict(scenario.key), "stage": str(scenario.stage), "out": out, "images": images})
+        emit(
+            {
+                **asdict(scenario.key),
+                "stage": str(scenario.stage),
+                "out": out,
+                "images": [record.figures() for record in records],
+                "identification": None if identified is None else asdict(identified),
+                "placebo": None if placebo is None else asdict(placebo),
+            }
+        )
         return
     print_records(f"{how.attack} on {opened.stage} {opened.name}, defense {scenario.key.column}", records)
+    print_identification(identified, placebo)
     say(f"pictures: {', '.join(map(str, grids))} and {out / 'gifs'}; gradveil report {out} makes a page of the records")
 
 
 def print_records(title: str, records: "list[Record]") -> None:
-    """Print the records: PSNR in dB to the shared image and to the original, each with its gain over one colour."""
+    """Print what the attack got out of every image; `above` is the percentile, `labels` the fraction that was read."""
     print_table(
-        title,
-        ["image", "PSNR", "gain", "original", "gain", "SSIM", "labels", "ended"],
+        f"{title}; detail and published PSNR in dB",
+        ["image", "rank", "above", "detail", "SSIM", "published", "labels", "ended"],
         [
             [
                 f"{record.index} ({record.label})",
-                f"{record.psnr_transformed:.1f}",
-                f"{record.gain:+.1f}",
-                f"{record.psnr_original:.1f}",
-                f"{record.gain_original:+.1f}",
-                f"{record.ssim_original:.2f}",
-                f"{record.label_accuracy:.0%}",
+                "-" if record.rank is None else f"{record.rank.rank} of {1 + len(record.rank.decoys)}",
+                "-" if record.percentile is None else f"{record.percentile:.0%}",
+                f"{record.detail:+.1f}",
+                f"{record.ssim:.2f}",
+                f"{record.published_psnr:.1f}",
+                "-" if record.labels_read is None else f"{record.labels_read:.0%}",
                 record.ended,
             ]
             for record in records
         ],
     )
+
+
+def print_identification(identified: "Identification | None", placebo: "Identification | None") -> None:
+    """Print how well the private images are told from others, and the same for images that were not attacked."""
+    from gradveil.statistics import p_in_words
+
+    if identified is None:
+        typer.echo("no image has another of its class to be told from, so none can be ranked")
+        return
+    typer.echo(f"by likeness to what was rebuilt, {identified.words}; {p_in_words(identified.strongest_p)}")
+    if placebo is not None:
+        typer.echo(
+            f"placebo: images that were not attacked rank above {placebo.percentile:.0%} (95% interval {placebo.interval}, "
+            "expected 50%)"
+        )
 
 
 def write_grids(records: "list[Record]", folder: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import typer
 from typer import Option
 
 from gradveil.cli.options import DEFAULT_WORKERS, IterationsOption, NetworkOptions, RunOptions, WorkersOption
-from gradveil.cli.output import check_folder, emit, mean_and_deviation, print_table, say
+from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_table, say
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
@@ -27,6 +27,12 @@ def audit(
     stages: Annotated[str | None, Option(help="Steps, or trained. Default: 0,5,20, with --weights trained.")] = None,
     images: Annotated[int, Option(help="How many training images are attacked, the classes in turn.", min=1)] = 32,
     eps: Annotated[str, Option(help="PSNR in dB that no reconstruction should reach; several with commas.")] = "20",
+    tolerance: Annotated[
+        float,
+        Option(
+            help="Mean fraction of other images that may be less alike: up to this a defense may be said to protect."
+        ),
+    ] = 0.6,
     iterations: IterationsOption = None,
     epochs: Annotated[int, Option(help="Of the trainings.", min=1)] = 12,
     trainings: Annotated[int, Option(help="Trainings per defense to measure accuracy, each with its seed.", min=0)] = 0,
@@ -37,6 +43,9 @@ def audit(
     options: RunOptions,
 ) -> None:
     """Attack every defense at every stage, with attackers who know it, and write a page with the verdicts.
+
+    Every private image is ranked among up to 100 others of its class by how much it looks like what was rebuilt. A defense leaks
+    if the right images rank higher than luck allows, and protects if they cannot rank higher than the tolerance.
 
     Killed and started again, it goes on. What was attacked or trained before is not done again.
 
@@ -50,6 +59,7 @@ def audit(
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
     from gradveil.auditing.plan import TRAINED, AuditSettings, split_names
+    from gradveil.auditing.power import describe_power
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug
 
@@ -67,6 +77,7 @@ def audit(
         trainings=trainings,
         weights=None if network.weights is None else str(network.weights),
         seed=options.seed,
+        tolerance=tolerance,
     )
     # Bad settings are refused before a weights file is opened to learn the model's name.
     name, dataset = network.name, network.dataset
@@ -83,6 +94,7 @@ def audit(
         commands = [command_of(one, folder, data_dir=options.data_dir, lpips=lpips) for one in plans]
         return RunNotes(title=f"Audit of {name} on {dataset}", commands=tuple(commands))
 
+    say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
     study = run_audit(plan, loaded, folder, workers=workers, metric=metric, notes=notes, progress=bar)
     written = write_formats(study, wanted)
     if options.json:
@@ -105,13 +117,14 @@ def print_verdicts(study: "Study") -> None:
     """Print the verdict on every defense."""
     for (dataset, model), summaries in study.summaries.items():
         print_table(
-            f"{model} on {dataset}",
-            ["defense", "verdict", "gain at worst, dB", "accuracy lost"],
+            f"{model} on {dataset}; detail in dB",
+            ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy lost"],
             [
                 [
                     one.overall.defense,
-                    one.overall.level,
-                    mean_and_deviation(one.worst.mean, one.worst.sd),
+                    f"{one.overall.level} ({one.overall.grade})",
+                    *percentile_and_firsts(one.worst.identified),
+                    f"{one.worst.detail.mean:+.1f}",
                     "-" if one.loss is None else f"{100 * one.loss.loss:+.1f} points",
                 ]
                 for one in summaries
@@ -132,6 +145,7 @@ def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = N
         "stages": ",".join(plan.stages),
         "images": plan.images,
         "eps": ",".join(f"{value:g}" for value in plan.eps),
+        "tolerance": plan.tolerance,
         "iterations": plan.iterations,
         "epochs": plan.epochs,
         "trainings": plan.trainings,

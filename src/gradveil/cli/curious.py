@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from gradveil.cli.options import AttackerOption, DataDirOption, IterationsOption, JsonOption, LabelsOption
-from gradveil.cli.output import emit, mean_and_deviation, print_table, say
+from gradveil.cli.output import emit, percentile_and_firsts, print_table, say
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
@@ -52,6 +52,9 @@ def curious(
     json: JsonOption = False,
 ) -> None:
     """Attack what a curious server recorded. Recordings that were attacked before are not attacked again.
+
+    Per round it shows above how many of up to 100 others of its class the right image ranks, by likeness to what was rebuilt.
+    If updates give nothing away, that is half of them on average.
 
     Examples:
 
@@ -145,21 +148,23 @@ def report_run(
     accuracies = {row.round: f"{row.accuracy:.1%} ± {row.accuracy_se:.1%}" for row in history}
     if leaks:
         print_table(
-            f"{plan.model}, defense {plan.defense}: gain over one colour in dB, mean ± deviation",
-            ["round", "accuracy", "mean of", "images", "gain", "largest", "PSNR"],
+            f"{plan.model}, defense {plan.defense}; detail and published PSNR in dB",
+            ["round", "accuracy", "users", "n", "ranks above", "first", "detail", "published", "labels"],
             [
                 [
                     str(leak.round),
                     accuracies.get(leak.round, "-"),
                     str(leak.participants),
                     str(leak.images),
-                    mean_and_deviation(leak.gain, leak.gain_sd),
-                    f"{leak.gain_worst:+.1f}",
-                    f"{leak.psnr:.1f}",
+                    *percentile_and_firsts(leak.identification),
+                    f"{leak.detail:+.1f}",
+                    f"{leak.published_psnr:.1f}",
+                    "-" if leak.labels_read is None else f"{leak.labels_read:.0%}",
                 ]
                 for leak in leaks
             ],
         )
+        say("ranks above: so many others of its class are less like what was rebuilt (95% interval); chance is 50%")
     if history:
         last = history[-1]
         say(

@@ -86,6 +86,7 @@ def run_demo(
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.plan import AuditPlan
+    from gradveil.auditing.power import describe_power
     from gradveil.datasets import load
     from gradveil.defenses import Augment
     from gradveil.models import untrained_model
@@ -128,6 +129,7 @@ def run_demo(
         images=size.images,
         seed=seed,
     )
+    say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
     notes = RunNotes(
         title="What your gradients give away, and what a searched policy changes",
         commands=(f"gradveil demo --seed {seed}",),

@@ -4,10 +4,14 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from gradveil.errors import GradveilError
+
+if TYPE_CHECKING:
+    from gradveil.leakage.identification import Identification
 
 
 def say(text: str) -> None:
@@ -22,10 +26,12 @@ def emit(document: object) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table for people, on standard output."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(title=title, title_justify="left")
+    # Without lines between the columns, as 80 characters are few.
+    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for number, column in enumerate(columns):
         first = number == 0
         shown.add_column(column, justify="left" if first else "right", overflow="fold", no_wrap=first)
@@ -34,9 +40,11 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     Console().print(shown)
 
 
-def mean_and_deviation(mean: float, deviation: float | None) -> str:
-    """`+3.1 ± 0.4`, in dB."""
-    return f"{mean:+.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+def percentile_and_firsts(found: "Identification | None") -> tuple[str, str]:
+    """`97% (93-99%)` of the others, with the 95% interval, and `10 of 12` times first; dashes where there is no other."""
+    if found is None:
+        return "-", "-"
+    return f"{found.percentile:.0%} ({100 * found.low:.0f}-{found.high:.0%})", found.firsts
 
 
 def check_folder(folder: Path) -> None:

@@ -39,6 +39,20 @@ class Identification:
         """`93% to 99%`."""
         return f"{self.low:.0%} to {self.high:.0%}"
 
+    @property
+    def firsts(self) -> str:
+        """`10 of 12`."""
+        return f"{self.first.count} of {self.n}"
+
+    @property
+    def words(self) -> str:
+        """The places in words, by likeness to what was rebuilt; the p-value is for whoever knows what else was tried."""
+        others = f"{self.decoys:.0f} other{'' if self.decoys == 1 else 's'}"
+        return (
+            f"the right image ranks above {self.percentile:.0%} of {others} of its class on average (95% interval "
+            f"{self.interval}, chance 50%), first for {self.firsts} (chance {self.n * self.first_chance:.1f})"
+        )
+
 
 def identify(records: Sequence[Record]) -> Identification | None:
     """How well the private images of some records are told from others; None where none has a decoy."""

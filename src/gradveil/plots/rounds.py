@@ -13,9 +13,11 @@ from gradveil.federated.history import HistoryRow
 from gradveil.plots.layout import count_images, place_axes, saving_figure, write_header
 from gradveil.plots.look import BLUE, DASHES, INK, QUIET, SERIES, SMALL
 
+PERCENT = FuncFormatter(lambda value, _: f"{value:.0%}")
+
 
 def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Sequence[Leak]) -> None:
-    """Above: the attack's gain over the null in the recorded rounds, one line per size of sum; below: accuracy."""
+    """Above: the percentile of the private images in the recorded rounds, one line per size of sum; below: accuracy."""
     if not history and not leaks:
         raise GradveilError("a plot of rounds: expected accuracies or leaks, got neither")
     with saving_figure(path, 6.2 if leaks else 4.0) as figure:
@@ -24,7 +26,7 @@ def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Se
         lower.errorbar(*rows.T, color=BLUE, linewidth=1.6, elinewidth=0.8, capsize=0)
         lower.set(xlabel="rounds done", ylabel="test accuracy")
         lower.set_ylim(0, 1)
-        lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
+        lower.yaxis.set_major_formatter(PERCENT)
         lower.xaxis.set_major_locator(MaxNLocator(integer=True))
         tests = f"Accuracy ± standard error, n = {history[0].test_images:,} test images." if history else ""
         if not leaks:
@@ -36,8 +38,8 @@ def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Se
         for axes in (upper, lower):
             axes.set_xlim(-0.03 * last, 1.03 * last)
         images = count_images({leak.images for leak in leaks})
-        said = "Gain: PSNR of the attack over the best single colour, mean ± standard deviation over images"
-        top = write_header(figure, title, f"{said}, {images} per dot; at 0 or below the attack failed.", tests)
+        said = "The private image ranks above so many others of its class by likeness to what was rebuilt: mean with 95% interval"
+        top = write_header(figure, title, f"{said}, {images} per dot.", tests)
         place_axes(upper, top=top + 0.35, bottom=3.0)
         place_axes(lower, top=6.2 - 2.6, bottom=0.55)
         left = max(axes.get_position().x0 for axes in (upper, lower))
@@ -46,16 +48,18 @@ def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Se
             axes.set_position((left, box.y0, box.x1 - left, box.height))
 
 
-def _plot_leaks(axes: Axes, leaks: Sequence[Leak], rounds: int) -> None:
+def _plot_leaks(axes: Axes, leaks: Sequence[Leak], last: int) -> None:
     sizes = sorted({leak.participants for leak in leaks})
-    beside = 0.008 * rounds
+    beside = 0.008 * last
     for number, size in enumerate(sizes):
-        chosen = [leak for leak in leaks if leak.participants == size]
+        chosen = [(leak.round, leak.identification) for leak in leaks if leak.participants == size]
+        rows = [(at, one.percentile, one.percentile - one.low, one.high - one.percentile) for at, one in chosen if one]
+        rounds, means, below, above = np.array(rows).reshape(-1, 4).T
         axes.errorbar(
             # Beside each other, so that no bar hides another.
-            [leak.round + (number - (len(sizes) - 1) / 2) * beside for leak in chosen],
-            [leak.gain for leak in chosen],
-            yerr=[leak.gain_sd or 0.0 for leak in chosen],
+            rounds + (number - (len(sizes) - 1) / 2) * beside,
+            means,
+            yerr=(below, above),
             color=SERIES[(number + 1) % len(SERIES)],
             linestyle=DASHES[number % len(DASHES)],
             marker="o",
@@ -64,9 +68,11 @@ def _plot_leaks(axes: Axes, leaks: Sequence[Leak], rounds: int) -> None:
             elinewidth=0.8,
             label="one participant's update" if size == 1 else f"mean of {size} participants",
         )
-    axes.axhline(0, color=INK, linewidth=0.8)
-    axes.annotate("the null: one colour", (1, 0), (-4, -3), xycoords=("axes fraction", "data"), textcoords="offset points",
-                  ha="right", va="top", size=SMALL, color=QUIET)  # fmt: skip
-    axes.set_ylabel("gain of the attack, dB")
+    axes.axhline(0.5, color=INK, linewidth=0.8)
+    axes.annotate("chance", (1, 0.5), (-4, -3), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
+                  va="top", size=SMALL, color=QUIET)  # fmt: skip
+    axes.set_ylabel("ranks above")
+    axes.set_ylim(0, 1.03)
+    axes.yaxis.set_major_formatter(PERCENT)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 0.99), ncols=3, borderaxespad=0)

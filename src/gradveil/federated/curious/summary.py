@@ -1,31 +1,51 @@
 """Accuracy and leakage per round, from one run."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
 from gradveil.federated.recordings import Recording
 from gradveil.io.files import write_csv
+from gradveil.leakage.identification import Identification, identify
 from gradveil.leakage.records import Record
+
+COLUMNS = (
+    "round",
+    "participants",
+    "images",
+    "ranked",
+    "percentile",
+    "percentile_low",
+    "percentile_high",
+    "p",
+    "first",
+    "detail",
+    "detail_sd",
+    "published_psnr",
+    "labels_read",
+)
 
 
 @dataclass(frozen=True)
 class Leak:
     """What attacks in one round got from sums of `participants`, over the `images` behind them.
 
-    `gain` is the mean gain over the best guess of one colour, in dB. A reconstruction is compared with what was shared, or with
-    the original where the attacker knows the defense. `gain_sd` is None for a single image.
+    - `identification` says how well the private images are told from others of their class; None where there is no other.
+    - `detail` is how much nearer the attacker comes to them than by guessing without the update, in dB. `detail_sd` is None for
+      a single image.
+    - `published_psnr` is to what was shared, as papers have it.
+    - `labels_read` is the fraction of labels that the updates give away, None where they cannot be read.
     """
 
     round: int
     participants: int
     images: int
-    gain: float
-    gain_sd: float | None
-    gain_worst: float
-    psnr: float
-    label_accuracy: float
+    identification: Identification | None
+    detail: float
+    detail_sd: float | None
+    published_psnr: float
+    labels_read: float | None
 
 
 def leaks_of(attacked: Iterable[tuple[Recording, Sequence[Record]]]) -> list[Leak]:
@@ -37,19 +57,29 @@ def leaks_of(attacked: Iterable[tuple[Recording, Sequence[Record]]]) -> list[Lea
 
 
 def _leak(number: int, participants: int, records: Sequence[Record]) -> Leak:
-    gains = [record.leaked for record in records]
+    details = [record.detail for record in records]
+    read = [record.labels_read for record in records if record.labels_read is not None]
     return Leak(
         round=number,
         participants=participants,
         images=len(records),
-        gain=fmean(gains),
-        gain_sd=stdev(gains) if len(gains) > 1 else None,
-        gain_worst=max(gains),
-        psnr=fmean(record.psnr_leaked for record in records),
-        label_accuracy=fmean(record.label_accuracy for record in records),
+        identification=identify(records),
+        detail=fmean(details),
+        detail_sd=stdev(details) if len(details) > 1 else None,
+        published_psnr=fmean(record.published_psnr for record in records),
+        labels_read=fmean(read) if read else None,
     )
 
 
 def write_leaks(path: Path, leaks: Sequence[Leak]) -> None:
-    """One row per round and size of sum, as CSV."""
-    write_csv(path, [field.name for field in fields(Leak)], map(asdict, leaks))
+    """One row per round and size of sum, as CSV; what has no other image of its class has no percentile."""
+    write_csv(path, COLUMNS, map(_row, leaks))
+
+
+def _row(leak: Leak) -> dict[str, object]:
+    row = {name: value for name, value in vars(leak).items() if name != "identification"}
+    if (found := leak.identification) is not None:
+        low, high = found.low, found.high
+        row |= {"percentile": found.percentile, "percentile_low": low, "percentile_high": high, "p": found.strongest_p}
+        row |= {"ranked": found.n, "first": found.first.count}
+    return row
