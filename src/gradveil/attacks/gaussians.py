@@ -6,6 +6,7 @@ is x on average, given the picture?
 
 import math
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from scipy.fft import dctn, idctn
 from torch import Tensor
 
-from gradveil.attacks.views import LEVELS, View
+from gradveil.attacks.views import LEVELS, View, possible_views
 
 _FACTORS = 64  # more do not help: what they hold is in `rest`
 _SHRINKAGE = 0.05  # a sample's main axes look longer than they are
@@ -21,27 +22,22 @@ _FLOOR = 0.01  # of the mean variance, for pixels that never vary in public imag
 _LEAST = 1e-6
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """What a picture says, if this is how it shows the image: its log likelihood, and the image's mean (C, H, W).
-
-    `pull` (pixels,) is that mean's distance from the prior mean before the prior's covariance is applied to it: whatever goes
-    together with the image by a covariance K is moved by K @ pull.
-    """
-
-    fit: float
-    image: Tensor
-    pull: Tensor
-
-
 class Gaussian(Protocol):
-    """A prior over images; `levels` (256,) says how often its images have each grey level."""
+    """A prior over images, with the `views` of them that are worth trying."""
 
     @property
-    def levels(self) -> Tensor: ...
+    def views(self) -> tuple[View, ...]: ...
 
-    def posterior(self, picture: Tensor, view: View) -> Posterior:
-        """What the picture, float64 (C, H, W), says of the image."""
+    def explain(self, picture: Tensor, view: View) -> tuple[float, Tensor]:
+        """How likely a picture, float64 (C, H, W), is, as a logarithm; and its `pull` on the image.
+
+        The pull is how far the image's posterior mean is from the prior mean before the covariance is applied to it: whatever
+        goes together with the image by a covariance K is moved by K @ pull.
+        """
+        ...
+
+    def move(self, pull: Tensor) -> Tensor:
+        """The image's posterior mean (C, H, W)."""
         ...
 
 
@@ -55,7 +51,7 @@ class PublicGaussian:
     mean: Tensor
     factors: Tensor
     rest: Tensor
-    levels: Tensor
+    views: tuple[View, ...]
     _inverses: "dict[tuple[float, float], _Inverse]" = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -69,15 +65,16 @@ class PublicGaussian:
         variance = around.square().mean(0)
         rest = (variance - factors.square().sum(1)).clamp_min(0) + _FLOOR * variance.mean() + _LEAST
         levels = torch.bincount((images * 255).round().long().flatten(), minlength=256).double() / images.numel()
-        return cls(mean, factors, rest, levels)
+        return cls(mean, factors, rest, possible_views(levels))
 
-    def posterior(self, picture: Tensor, view: View) -> Posterior:
-        off = (picture - view.contrast * self.mean - view.offset).flatten()
+    def explain(self, picture: Tensor, view: View) -> tuple[float, Tensor]:
+        off = (picture - view.expect(self.mean, picture.mean())).flatten()
         inverse = self._inverse(view)
         error = inverse(off)
-        pull = view.contrast * error
-        image = self.mean + self._times_covariance(pull).view(picture.shape)
-        return Posterior(-float(off @ error + inverse.volume) / 2, image, pull)
+        return -float(off @ error + inverse.volume) / 2, view.contrast * error
+
+    def move(self, pull: Tensor) -> Tensor:
+        return self.mean + self._times_covariance(pull).view(self.mean.shape)
 
     def shrink(self, images: Tensor, view: View) -> Tensor:
         """What the posterior mean of images (N, C, H, W) is on average when they are shown like this."""
@@ -124,29 +121,36 @@ class _Inverse:
 class SmoothGaussian:
     """Pictures as nature has them, for want of public ones: power falls with the square of the frequency.
 
-    Around mid grey, any brightness; `deviation` is that of the pixels of a picture around their mean.
+    Around mid grey, of any brightness; `deviation` is that of a picture's pixels around their mean.
     """
 
     deviation: float
 
     @property
-    def levels(self) -> Tensor:
-        return torch.full_like(LEVELS, 1 / len(LEVELS))
+    def views(self) -> tuple[View, ...]:
+        return _VIEWS_OF_ALL_LEVELS
 
-    def posterior(self, picture: Tensor, view: View) -> Posterior:
-        power = self._power(*picture.shape[1:])
-        waves = torch.from_numpy(dctn((picture - view.contrast / 2 - view.offset).numpy(), axes=(1, 2), norm="ortho"))
-        total = view.contrast**2 * power + view.variance
+    def explain(self, picture: Tensor, view: View) -> tuple[float, Tensor]:
+        off = picture - view.expect(torch.tensor(0.5), picture.mean())
+        waves = torch.from_numpy(dctn(off.numpy(), axes=(1, 2), norm="ortho"))
+        total = view.contrast**2 * _power(self.deviation, *picture.shape[1:]) + view.variance
         fit = -float((waves.square() / total + total.log()).sum()) / 2
-        pull = view.contrast * waves / total
-        image = 0.5 + torch.from_numpy(idctn((power * pull).numpy(), axes=(1, 2), norm="ortho"))
-        return Posterior(fit, image, pull)
+        return fit, view.contrast * waves / total
 
-    def _power(self, height: int, width: int) -> Tensor:
-        """Variance (H, W) of every cosine."""
-        frequency = np.add.outer((np.arange(height) / height) ** 2, (np.arange(width) / width) ** 2)
-        frequency[0, 0] = np.inf
-        power = torch.from_numpy(1 / frequency)
-        power *= self.deviation**2 * height * width / power.sum().clamp_min(_LEAST)
-        power[0, 0] = height * width / 12  # as of numbers between 0 and 1
-        return power
+    def move(self, pull: Tensor) -> Tensor:
+        moved = _power(self.deviation, *pull.shape[1:]) * pull
+        return 0.5 + torch.from_numpy(idctn(moved.numpy(), axes=(1, 2), norm="ortho"))
+
+
+_VIEWS_OF_ALL_LEVELS = possible_views(torch.full_like(LEVELS, 1 / len(LEVELS)))
+
+
+@cache
+def _power(deviation: float, height: int, width: int) -> Tensor:
+    """Variance (H, W) of every cosine."""
+    frequency = np.add.outer((np.arange(height) / height) ** 2, (np.arange(width) / width) ** 2)
+    frequency[0, 0] = np.inf
+    power = torch.from_numpy(1 / frequency)
+    power *= deviation**2 * height * width / power.sum().clamp_min(_LEAST)
+    power[0, 0] = height * width / 12  # as of numbers between 0 and 1
+    return power

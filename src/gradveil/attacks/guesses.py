@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gradveil.attacks.evidence import Evidence
-from gradveil.attacks.gaussians import Gaussian, Posterior, PublicGaussian, SmoothGaussian
-from gradveil.attacks.views import View, possible_views
+from gradveil.attacks.gaussians import Gaussian, PublicGaussian, SmoothGaussian
+from gradveil.attacks.views import View, unrelated_view
 from gradveil.errors import GradveilError
 from gradveil.types import to_unit
 
@@ -70,24 +70,33 @@ def estimate(images: Tensor, evidence: Evidence) -> Tensor:
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read a picture, what it then says, and how probable it is."""
+    """One way to read a picture: how probable it is, how well it explains the picture, and what the image is then.
+
+    `pull` is as in `Gaussian.explain`.
+    """
 
     odds: float
+    fit: float
     view: View
-    posterior: Posterior
+    image: Tensor
+    pull: Tensor
 
 
 def read(picture: Tensor, priors: Sequence[Gaussian] = _SMOOTH) -> list[Reading]:
     """The likely readings of a picture (C, H, W), the likeliest first; their odds sum to 1."""
     exact = picture.detach().cpu().double()
-    tried = [(view, prior.posterior(exact, view)) for prior in priors for view in possible_views(exact, prior.levels)]
-    odds = (torch.tensor([one.fit for _, one in tried], dtype=torch.float64) / _TEMPERATURE).softmax(0).tolist()
-    found = [Reading(chance, *one) for chance, one in zip(odds, tried, strict=True) if chance > _LIKELY]
-    total = sum(one.odds for one in found)
-    found = [Reading(one.odds / total, one.view, one.posterior) for one in found]
-    return sorted(found, key=lambda one: one.odds, reverse=True)
+    views = [(prior, view) for prior in priors for view in (*prior.views, unrelated_view(exact))]
+    explained = [prior.explain(exact, view) for prior, view in views]
+    chances = (torch.tensor([fit for fit, _ in explained], dtype=torch.float64) / _TEMPERATURE).softmax(0)
+    likely = [number for number in chances.argsort(descending=True).tolist() if chances[number] > _LIKELY]
+    total = float(chances[likely].sum())
+    found = []
+    for number in likely:
+        (prior, view), (fit, pull) = views[number], explained[number]
+        found.append(Reading(float(chances[number]) / total, fit, view, prior.move(pull), pull))
+    return found
 
 
 def mean_image(readings: Sequence[Reading]) -> Tensor:
     """The mean of what the readings say, weighted by their odds, float64 (C, H, W)."""
-    return torch.stack([one.odds * one.posterior.image for one in readings]).sum(0)
+    return torch.stack([one.odds * one.image for one in readings]).sum(0)

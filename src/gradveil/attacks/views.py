@@ -7,36 +7,44 @@ import torch
 from torch import Tensor
 
 LEVELS = torch.arange(256, dtype=torch.float64) / 255
-_NOISES = tuple(10 ** (step / 4 - 4) for step in range(21))  # deviations before clipping, 0.0001 to 10
-_FADED = (1.0, 0.7, 0.4, 0.2)  # what is left of the contrast
+# Deviations before clipping; closer where a picture is half noise and it matters most.
+_NOISES = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.2, 2.0, 5.0)
+_KEPT = (1.0, 0.7, 0.4, 0.2)  # what is left of the contrast
 
 
 @dataclass(frozen=True)
 class View:
-    """How a picture may show an image: picture = contrast * image + offset + white noise of this variance."""
+    """How a picture may show an image: picture = contrast * image + offset + faded * the picture's mean + white noise."""
 
     contrast: float
     offset: float
     variance: float
+    faded: float = 0.0
+
+    def expect(self, image: Tensor, brightness: Tensor) -> Tensor:
+        """The picture of an image without noise, where the picture's mean is `brightness`."""
+        return self.contrast * image + self.offset + self.faded * brightness
 
 
-def possible_views(picture: Tensor, levels: Tensor) -> list[View]:
-    """Everything worth trying for a picture (C, H, W) of an image whose pixels have grey level i with probability levels[i].
+def possible_views(levels: Tensor) -> tuple[View, ...]:
+    """Everything worth trying for an image whose pixels have grey level i with probability levels[i].
 
     Noise is clipped to [0, 1], which costs contrast. Some attacks lose more of it: then the image is mixed with one colour,
-    the picture's mean, and there is at least as much noise as contrast was lost. Last, a picture that shows nothing.
+    and there is at least as much noise as contrast was lost.
     """
-    brightness, spread = float(picture.mean()), float(picture.var(correction=0))
-    middle = float(levels @ LEVELS)
-    range_ = float(levels @ (LEVELS - middle).square())
+    spread = float(levels @ (LEVELS - levels @ LEVELS).square())
     found = []
     for noise in _NOISES:
         seen = _clipped_view(noise, levels)
-        for kept in _FADED:
-            if kept == 1 or seen.variance >= (1 - kept) ** 2 * range_:
-                offset = kept * seen.offset + (1 - kept) * brightness
-                found.append(View(kept * seen.contrast, offset, seen.variance))
-    return [*found, View(0.0, brightness, max(spread, _NOISES[0] ** 2))]
+        for kept in _KEPT:
+            if kept == 1 or seen.variance >= (1 - kept) ** 2 * spread:
+                found.append(View(kept * seen.contrast, kept * seen.offset, seen.variance, 1 - kept))
+    return tuple(found)
+
+
+def unrelated_view(picture: Tensor) -> View:
+    """The picture is noise around one colour and shows nothing."""
+    return View(0.0, 0.0, max(float(picture.var(correction=0)), _NOISES[0] ** 2), 1.0)
 
 
 def _clipped_view(noise: float, levels: Tensor) -> View:
