@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gradveil.attacks import Evidence
 from gradveil.attacks.draws import Draw
-from gradveil.attacks.gaussians import PublicGaussian, SmoothGaussian
+from gradveil.attacks.gaussians import PublicGaussian, SmoothGaussian, smooth_factors
 from gradveil.attacks.guesses import estimate, informed_guess, sample
 from gradveil.attacks.undo import Undo
 from gradveil.attacks.views import LEVELS, View, possible_views, unrelated_view
@@ -55,11 +55,17 @@ def covariance(prior: PublicGaussian) -> np.ndarray:
     return np.asarray(factors @ factors.T + np.diag(prior.rest.numpy()))
 
 
-@pytest.mark.parametrize("view", [View(1.0, 0.0, 0.01), View(0.6, 0.1, 0.2, 0.4), View(0.0, 0.0, 0.3, 1.0)])
+@pytest.mark.parametrize(
+    "view",
+    [View(1.0, 0.0, 0.01), View(0.6, 0.1, 0.2, 0.4, 0.2), View(0.0, 0.0, 0.3, 1.0), View(0.0, 0.0, 0.3, 1.0, 0.2)],
+)
 def test_public_posterior_against_dense_matrices(view: View) -> None:
     prior, picture = PublicGaussian.of(small_public(7, channels=3)), small_public(1, 3, channels=3)[0]
     prior_cov, mean = covariance(prior), prior.mean.flatten().numpy()
     seen_cov = view.contrast**2 * prior_cov + view.variance * np.eye(60)
+    smooth = smooth_factors(3, 4, 5).numpy()
+    assert np.square(smooth).sum(1).mean() == pytest.approx(1)
+    seen_cov += view.blotches**2 * smooth @ smooth.T
     off = picture.flatten().numpy() - view.contrast * mean - view.offset - view.faded * float(picture.mean())
     fit, pull = prior.explain(picture, view)
     assert fit == pytest.approx(-(off @ np.linalg.solve(seen_cov, off) + np.linalg.slogdet(seen_cov)[1]) / 2)

@@ -14,7 +14,7 @@ import torch
 from scipy.fft import dctn, idctn
 from torch import Tensor
 
-from gradveil.attacks.views import LEVELS, View, possible_views
+from gradveil.attacks.views import LEVELS, View, blotchy_views, possible_views
 
 _FACTORS = 64  # more do not help: what they hold is in `rest`
 _SHRINKAGE = 0.05  # a sample's main axes look longer than they are
@@ -52,7 +52,7 @@ class PublicGaussian:
     factors: Tensor
     rest: Tensor
     views: tuple[View, ...]
-    _inverses: "dict[tuple[float, float], _Inverse]" = field(default_factory=dict, repr=False, compare=False)
+    _inverses: "dict[tuple[float, float, float], _Inverse]" = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, public: Tensor) -> "PublicGaussian":
@@ -65,7 +65,7 @@ class PublicGaussian:
         variance = around.square().mean(0)
         rest = (variance - factors.square().sum(1)).clamp_min(0) + _FLOOR * variance.mean() + _LEAST
         levels = torch.bincount((images * 255).round().long().flatten(), minlength=256).double() / images.numel()
-        return cls(mean, factors, rest, possible_views(levels))
+        return cls(mean, factors, rest, possible_views(levels) + blotchy_views(levels))
 
     def explain(self, picture: Tensor, view: View) -> tuple[float, Tensor]:
         off = (picture - view.expect(self.mean, picture.mean())).flatten()
@@ -85,14 +85,17 @@ class PublicGaussian:
         return self.factors @ (self.factors.T @ vectors) + self.rest.view(-1, *[1] * (vectors.ndim - 1)) * vectors
 
     def _inverse(self, view: View) -> "_Inverse":
-        if view.contrast == 0:  # its variance is the picture's own: not worth keeping
-            return _Inverse.of(self.factors[:, :0], torch.full_like(self.rest, view.variance))
-        key = view.contrast, view.variance
-        if key not in self._inverses:
-            self._inverses[key] = _Inverse.of(
-                view.contrast * self.factors, view.contrast**2 * self.rest + view.variance
-            )
-        return self._inverses[key]
+        """The inverse of the covariance of pictures."""
+        key = view.contrast, view.variance, view.blotches
+        if key in self._inverses:
+            return self._inverses[key]
+        parts = [view.contrast * self.factors] if view.contrast else []
+        parts += [view.blotches * smooth_factors(*self.mean.shape)] if view.blotches else []
+        factors = torch.cat(parts, 1) if parts else self.factors[:, :0]
+        found = _Inverse.of(factors, view.contrast**2 * self.rest + view.variance)
+        if parts:  # else its variance is one picture's own, not worth keeping
+            self._inverses[key] = found
+        return found
 
 
 @dataclass(frozen=True)
@@ -154,3 +157,17 @@ def _power(deviation: float, height: int, width: int) -> Tensor:
     power *= deviation**2 * height * width / power.sum().clamp_min(_LEAST)
     power[0, 0] = height * width / 12  # as of numbers between 0 and 1
     return power
+
+
+@cache
+def smooth_factors(channels: int, height: int, width: int) -> Tensor:
+    """Cosines (pixels, k) of low frequency, and brightness, channel by channel; the variance of their sum is 1 on average."""
+    columns = []
+    for down, right in np.ndindex(min(height, 5), min(width, 5)):
+        if down**2 + right**2 <= 20:
+            wave = np.zeros((height, width))
+            wave[down, right] = 0.5 if down == right == 0 else 1 / np.hypot(down, right)
+            columns.append(idctn(wave, norm="ortho").flatten())
+    waves = torch.from_numpy(np.stack(columns, 1))
+    waves *= math.sqrt(height * width) / waves.norm()
+    return torch.kron(torch.eye(channels, dtype=waves.dtype), waves)

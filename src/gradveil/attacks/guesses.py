@@ -87,7 +87,8 @@ def read(picture: Tensor, priors: Sequence[Gaussian] = _SMOOTH) -> list[Reading]
     exact = picture.detach().cpu().double()
     views = [(prior, view) for prior in priors for view in (*prior.views, unrelated_view(exact))]
     explained = [prior.explain(exact, view) for prior, view in views]
-    chances = (torch.tensor([fit for fit, _ in explained], dtype=torch.float64) / _TEMPERATURE).softmax(0)
+    fits = torch.tensor([fit for fit, _ in explained], dtype=torch.float64) / _TEMPERATURE
+    chances = _weigh(fits, torch.tensor([view.blotches > 0 for _, view in views]))
     likely = [number for number in chances.argsort(descending=True).tolist() if chances[number] > _LIKELY]
     total = float(chances[likely].sum())
     found = []
@@ -95,6 +96,16 @@ def read(picture: Tensor, priors: Sequence[Gaussian] = _SMOOTH) -> list[Reading]
         (prior, view), (fit, pull) = views[number], explained[number]
         found.append(Reading(float(chances[number]) / total, fit, view, prior.move(pull), pull))
     return found
+
+
+def _weigh(fits: Tensor, blotchy: Tensor) -> Tensor:
+    """Odds from log likelihoods. Smooth errors look like smooth images, so that no fit makes them more than an even bet."""
+    if not blotchy.any():
+        return fits.softmax(0)
+    share = fits.softmax(0)[blotchy].sum().clamp_max(0.5)
+    odds = torch.zeros_like(fits)
+    odds[blotchy], odds[~blotchy] = share * fits[blotchy].softmax(0), (1 - share) * fits[~blotchy].softmax(0)
+    return odds
 
 
 def mean_image(readings: Sequence[Reading]) -> Tensor:

@@ -9,17 +9,22 @@ from torch import Tensor
 LEVELS = torch.arange(256, dtype=torch.float64) / 255
 # Deviations before clipping; closer where a picture is half noise and it matters most.
 _NOISES = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.2, 2.0, 5.0)
+_BLOTCHES = 0.2  # the deviation of smooth errors
 _KEPT = (1.0, 0.7, 0.4, 0.2)  # what is left of the contrast
 
 
 @dataclass(frozen=True)
 class View:
-    """How a picture may show an image: picture = contrast * image + offset + faded * the picture's mean + white noise."""
+    """How a picture may show an image: picture = contrast * image + offset + faded * the picture's mean + errors.
+
+    Errors are white noise of this `variance`, and smooth ones of deviation `blotches`.
+    """
 
     contrast: float
     offset: float
     variance: float
     faded: float = 0.0
+    blotches: float = 0.0
 
     def expect(self, image: Tensor, brightness: Tensor) -> Tensor:
         """The picture of an image without noise, where the picture's mean is `brightness`."""
@@ -40,6 +45,13 @@ def possible_views(levels: Tensor) -> tuple[View, ...]:
             if kept == 1 or seen.variance >= (1 - kept) ** 2 * spread:
                 found.append(View(kept * seen.contrast, kept * seen.offset, seen.variance, 1 - kept))
     return tuple(found)
+
+
+def blotchy_views(levels: Tensor) -> tuple[View, ...]:
+    """Smooth errors, as attacks leave that look for smooth pictures: with half the contrast, and with nothing of the image."""
+    half = [_clipped_view(noise, levels) for noise in (0.1, 0.3)]
+    shown = [View(seen.contrast / 2, seen.offset / 2, seen.variance, 0.5, _BLOTCHES) for seen in half]
+    return (*shown, *(View(0.0, 0.0, noise**2, 1.0, _BLOTCHES) for noise in (0.05, 0.2)))
 
 
 def unrelated_view(picture: Tensor) -> View:
