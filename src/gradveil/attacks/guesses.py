@@ -1,20 +1,113 @@
-"""Placeholder until the estimator lands."""
+"""What an attacker takes the private images for: before it sees the gradient, and after.
+
+An attack that half fails leaves noise with the image in it. An attacker who knows what such images look like reads more from it
+than the picture shows, and where it shows nothing still has the guess that needs no gradient.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gradveil.attacks.evidence import Evidence
+from gradveil.attacks.gaussians import Gaussian, PublicGaussian, SmoothGaussian
+from gradveil.attacks.views import View, unrelated_view
+from gradveil.errors import GradveilError
 from gradveil.types import to_unit
+
+MOST_PUBLIC = 256
+_SMOOTH = tuple(SmoothGaussian(deviation) for deviation in (0.03, 0.1, 0.2, 0.3, 0.4))  # nearly flat to black and white
+_TEMPERATURE = 5.0  # errors of pixels go together: so many say as much as one
+_LIKELY = 1e-3
+
+
+def public_by_image(evidence: Evidence) -> list[Tensor | None]:
+    """Per image the public uint8 images of its class; of all classes where labels are unknown or a class has fewer than two.
+
+    None where there are no two of the same shape.
+    """
+    public = evidence.public
+    if public is None or public.image_shape != evidence.image_shape or len(public) < 2:
+        return [None] * evidence.images
+    if evidence.labels is None:
+        return [public.images] * evidence.images
+    labels = evidence.labels.tolist()
+    chosen = {label: public.images[public.labels == label] for label in labels}
+    return [chosen[label] if len(chosen[label]) > 1 else public.images for label in labels]
+
+
+def sample(public: Tensor) -> Tensor:
+    """At most `MOST_PUBLIC` of the public images (N, C, H, W), evenly spread, as floats in [0, 1]."""
+    chosen = torch.linspace(0, len(public) - 1, min(len(public), MOST_PUBLIC)).round().long()
+    return to_unit(public[chosen.to(public.device)])
 
 
 def informed_guess(evidence: Evidence) -> Tensor | None:
-    public = evidence.public
-    if public is None:
-        return None
-    if evidence.labels is None:
-        return to_unit(public.images).mean(0).expand(evidence.images, *evidence.image_shape)
-    return torch.stack([to_unit(public.images[public.labels == label]).mean(0) for label in evidence.labels.tolist()])
+    """The guess (B, C, H, W) without the gradient: the mean of the public images of the class, or of all; None without any."""
+    found = [seen for seen in public_by_image(evidence) if seen is not None]
+    means = {id(seen): to_unit(seen).mean(0) for seen in found}
+    return torch.stack([means[id(seen)] for seen in found]).to(evidence.device) if found else None
 
 
 def estimate(images: Tensor, evidence: Evidence) -> Tensor:
-    return images
+    """The private images as far as rebuilt ones (B, C, H, W) in [0, 1] and public images tell: the mean of what they may be.
+
+    Of least squared error where the errors are white noise, clipped. Exact pictures stay as they are, noise becomes
+    `informed_guess`; without public images it becomes smooth.
+    """
+    if len(images) != evidence.images:
+        raise GradveilError(f"expected {evidence.images} rebuilt images, got {len(images)}")
+    priors: dict[int, Sequence[Gaussian]] = {id(None): _SMOOTH}
+    done = images.clone()
+    # One by one, so that an image's result does not depend on those beside it, not even in the last digit.
+    for row, seen in enumerate(public_by_image(evidence)):
+        if id(seen) not in priors and seen is not None:
+            priors[id(seen)] = [PublicGaussian.of(sample(seen))]
+        done[row] = mean_image(read(images[row], priors[id(seen)])).clamp(0, 1)
+    return done
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read a picture: how probable it is, how well it explains the picture, and what the image is then.
+
+    `pull` is as in `Gaussian.explain`.
+    """
+
+    odds: float
+    fit: float
+    view: View
+    image: Tensor
+    pull: Tensor
+
+
+def read(picture: Tensor, priors: Sequence[Gaussian] = _SMOOTH) -> list[Reading]:
+    """The likely readings of a picture (C, H, W), the likeliest first; their odds sum to 1."""
+    exact = picture.detach().cpu().double()
+    views = [(prior, view) for prior in priors for view in (*prior.views, unrelated_view(exact))]
+    explained = [prior.explain(exact, view) for prior, view in views]
+    fits = torch.tensor([fit for fit, _ in explained], dtype=torch.float64) / _TEMPERATURE
+    chances = _weigh(fits, torch.tensor([view.blotches > 0 for _, view in views]))
+    likely = [number for number in chances.argsort(descending=True).tolist() if chances[number] > _LIKELY]
+    total = float(chances[likely].sum())
+    found = []
+    for number in likely:
+        (prior, view), (fit, pull) = views[number], explained[number]
+        found.append(Reading(float(chances[number]) / total, fit, view, prior.move(pull), pull))
+    return found
+
+
+def _weigh(fits: Tensor, blotchy: Tensor) -> Tensor:
+    """Odds from log likelihoods. Smooth errors look like smooth images, so that no fit makes them more than an even bet."""
+    if not blotchy.any():
+        return fits.softmax(0)
+    share = fits.softmax(0)[blotchy].sum().clamp_max(0.5)
+    odds = torch.zeros_like(fits)
+    odds[blotchy], odds[~blotchy] = share * fits[blotchy].softmax(0), (1 - share) * fits[~blotchy].softmax(0)
+    return odds
+
+
+def mean_image(readings: Sequence[Reading]) -> Tensor:
+    """The mean of what the readings say, weighted by their odds, float64 (C, H, W)."""
+    return torch.stack([one.odds * one.image for one in readings]).sum(0)

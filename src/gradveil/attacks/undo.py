@@ -2,10 +2,10 @@
 
 Per draw (member and signs) an estimate and its likelihood; over the draws the mean of the estimates, weighted by how
 likely each draw is, which is the guess of least squared error. With public images of the class both are learned from
-them: transformed the same way they say what the closed-form inverse gets wrong and how to correct it, and what a
-transformed picture of this draw looks like. With or without any, a draw is the likelier the better it explains the
-picture: transforming the estimate again must give the picture back, and originals use the whole range. Without any,
-smoothness fills the gaps.
+them: transformed the same way they say what a transformed picture of this draw looks like, so that noise goes first
+(`guesses.read`), and what the closed-form inverse gets wrong and how to correct it. With or without any, a draw is the likelier
+the better it explains the picture: transforming the estimate again must give the picture back, and originals use the whole
+range. Without any, smoothness takes the noise and fills the gaps.
 """
 
 import math
@@ -16,17 +16,16 @@ import torch
 from torch import Tensor
 
 from gradveil.attacks.draws import Draw, possible_draws
+from gradveil.attacks.gaussians import PublicGaussian
+from gradveil.attacks.guesses import Reading, mean_image, read, sample
 from gradveil.attacks.inverses import inverse
 from gradveil.errors import GradveilError
 from gradveil.randomness import generator
 from gradveil.transforms.policy import Policy
-from gradveil.types import to_unit
 
 # Per image uint8 images (N, C, H, W) of its class.
 PublicImages = Sequence[Tensor | None] | None
 MOST_DRAWS = 64
-MOST_PUBLIC = 256
-_NOISES = (0.03, 0.1, 0.2, 0.3)  # errors per pixel that a rebuilt picture may have
 _TEMPERATURE = 20.0  # pixels and their errors go together: as many say as much as one
 _RATE = 0.05
 _LIKELY = 0.02  # draws below this probability are not worth the solver
@@ -65,8 +64,8 @@ class Undo:
         """The originals (B, C, H, W) for draws that are known, image by image."""
         done = images.clone()
         for row, (draw, seen) in enumerate(zip(draws, _public(images, public), strict=True)):
-            one = images[row : row + 1]
-            done[row] = self._refine(one, _candidate(one, draw, _public_statistics(draw, seen)))[0]
+            one = images[row : row + 1] if seen is not None else _smooth(images[row : row + 1])
+            done[row] = self._refine(one, _Try.of(one, draw, _public_statistics(draw, seen)).estimate())[0]
         return done
 
     def undo_policy(self, images: Tensor, policy: Policy, public: PublicImages = None, *, seed: int = 0) -> Tensor:
@@ -74,18 +73,19 @@ class Undo:
         done = torch.zeros_like(images)
         seen = _public(images, public)
         for rows in _rows_by_public(seen):
-            found = self.candidates(images[rows], policy, seen[rows[0]], seed=seed)
-            for row, candidates in zip(rows, found, strict=True):
-                likely = [one for one in candidates if one.odds >= _LIKELY]
-                total = sum(one.odds for one in likely)
-                for one in likely:
-                    done[row] += one.odds / total * self._refine(images[row : row + 1], one)[0]
+            pictures = images[rows]
+            if seen[rows[0]] is None:
+                pictures = torch.cat([_smooth(picture) for picture in pictures.unsqueeze(1)])
+            found = self.candidates(pictures, policy, seen[rows[0]], seed=seed)
+            for row, picture, candidates in zip(rows, pictures.unsqueeze(1), found, strict=True):
+                for one in candidates:
+                    done[row] += one.odds * self._refine(picture, one)[0]
         return done.clamp(0, 1)
 
     def candidates(
         self, images: Tensor, policy: Policy, public: Tensor | None = None, *, seed: int = 0
     ) -> list[list[DrawEstimate]]:
-        """Per image every draw undone, before the solver, with its probability; `public` serves all images.
+        """Per image every likely draw undone, before the solver, with its probability; `public` serves all images.
 
         Measured on 20 test images of Fashion-MNIST: behind `3-1-7`, eight draws, the likeliest is the true one 20 times at an
         error of 0.1 per pixel and 19 times at 0.2; behind `21-13-3+7-4-15`, where many of 16 draws look alike, 12 and 4 times
@@ -97,9 +97,11 @@ class Undo:
         found = []
         # One by one, so that an image's result does not depend on those beside it, not even in the last digit.
         for image in images.unsqueeze(1):
-            tried = [_candidate(image, draw, lesson) for draw, lesson in lessons.items()]
+            tried = [_Try.of(image, draw, lesson) for draw, lesson in lessons.items()]
             odds = (torch.tensor([one.fit for one in tried]) / _TEMPERATURE + prior).softmax(0).tolist()
-            found.append([replace(one, odds=chance) for one, chance in zip(tried, odds, strict=True)])
+            likely = [(one, chance) for one, chance in zip(tried, odds, strict=True) if chance >= _LIKELY]
+            total = sum(chance for _, chance in likely)
+            found.append([replace(one.estimate(), odds=chance / total) for one, chance in likely])
         return found
 
     def _refine(self, image: Tensor, candidate: DrawEstimate) -> Tensor:
@@ -124,67 +126,73 @@ class Undo:
 
 @dataclass(frozen=True)
 class _PublicStatistics:
-    """What public images (N, C, H, W) of a class say of a draw: what they look like before every step and in the end,
+    """What public images of a class say of a draw: how they look before every step, (N, C, H, W), and in the end.
 
-    and what the closed form gets wrong of them. `spread` (N,) and `basis` (N, N) are eigenvalues and eigenvectors of the
-    products between the transformed images, `around` (N, pixels), that share out their covariance.
+    `mistakes` (N, pixels) is what the closed form gets wrong of them.
     """
 
     stages: list[Tensor]
-    middle: Tensor
-    around: Tensor
-    bias: Tensor
+    transformed: PublicGaussian
     mistakes: Tensor
-    spread: Tensor
-    basis: Tensor
 
     @classmethod
     def of(cls, draw: Draw, public: Tensor) -> "_PublicStatistics":
         stages = [public]
         for step in draw.steps:
             stages.append(Draw((step,))(stages[-1]))
-        transformed = stages[-1].flatten(1)
-        mistakes = (public - inverse(stages[-1], draw.steps, stages)[0]).flatten(1)
-        middle, bias = transformed.mean(0), mistakes.mean(0)
-        around = transformed - middle
-        spread, basis = torch.linalg.eigh(around @ around.T / len(around))
-        return cls(stages, middle, around, bias, mistakes - bias, spread.clamp_min(0), basis)
+        mistakes = public - inverse(stages[-1], draw.steps, stages)[0]
+        return cls(stages, PublicGaussian.of(stages[-1]), mistakes.flatten(1).cpu().double())
 
-    def candidate(self, image: Tensor, draw: Draw) -> DrawEstimate:
-        """The closed form less its usual mistake given the picture, by ridge regression.
+    def correct(self, readings: Sequence[Reading], draw: Draw, like: Tensor) -> Tensor:
+        """The closed form of what the picture shows, less its usual mistake given the picture.
 
-        The likelihood is that of a Gaussian with the mean and covariance of the transformed public images, plus the
-        error per pixel that makes the picture most likely; the same error is the ridge.
+        Mistakes go together with the transformed image: the covariance of the two says what this picture's is. What they are on
+        average depends on how much is seen. Of a picture that shows nothing, all that is left is the mean of the public images.
         """
-        off = image.flatten() - self.middle
-        count, pixels = self.around.shape
-        inner = self.basis.T @ (self.around @ off) / count**0.5  # along the principal axes, times the deviation there
-        fits, weights = [], []
-        for noise in _NOISES:
-            total = self.spread + noise**2
-            exponent = (off.square().sum() - (inner.square() / total).sum()) / noise**2
-            volume = total.log().sum() + (pixels - count) * 2 * math.log(noise)
-            fits.append(-float(exponent + volume) / 2)
-            weights.append(self.basis @ (inner / total) / count**0.5)
-        best = max(range(len(fits)), key=fits.__getitem__)
-        found, _ = inverse(image, draw.steps, self.stages)
-        correction = (self.bias + weights[best] @ self.mistakes).view(image.shape)
-        return DrawEstimate(draw, (found + correction).clamp(0, 1), fits[best])
+        shown, _ = inverse(mean_image(readings).unsqueeze(0).to(like), draw.steps, self.stages)
+        usual = self.transformed.shrink(self.stages[-1].cpu().double(), readings[0].view).to(like)
+        bias = (self.stages[0] - inverse(usual, draw.steps, self.stages)[0]).mean(0)
+        pull = torch.stack([one.odds * one.pull for one in readings]).sum(0)
+        around = (self.stages[-1].cpu().double() - self.transformed.mean).flatten(1)
+        moved = (around @ pull) @ (self.mistakes - self.mistakes.mean(0)) / len(around)
+        return (shown + bias + moved.view(like.shape).to(like)).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class _Try:
+    """One draw tried on one image: what the closed form finds, how likely the draw is, and what is read with its help."""
+
+    draw: Draw
+    found: Tensor
+    known: Tensor
+    fit: float
+    lesson: _PublicStatistics | None
+    readings: Sequence[Reading] = ()
+
+    @classmethod
+    def of(cls, image: Tensor, draw: Draw, lesson: _PublicStatistics | None) -> "_Try":
+        found, known = inverse(image, draw.steps)
+        # How well it explains the picture, with the error per pixel that fits best; and originals use the whole range.
+        error = float((draw(found) - image).square().mean())
+        fit = -image.numel() / 2 * math.log(error + 1e-3) + 4 * _TEMPERATURE * float(found.max() - found.min())
+        if lesson is None:
+            return cls(draw, found, known, fit, lesson)
+        readings = read(image[0], [lesson.transformed])
+        return cls(draw, found, known, fit + max(one.fit for one in readings), lesson, readings)
+
+    def estimate(self) -> DrawEstimate:
+        if self.lesson is None:
+            return DrawEstimate(self.draw, self.found, self.fit, 1 - self.known)
+        return DrawEstimate(self.draw, self.lesson.correct(self.readings, self.draw, self.found), self.fit)
 
 
 def _public_statistics(draw: Draw, public: Tensor | None) -> _PublicStatistics | None:
-    return None if public is None or len(public) < 2 else _PublicStatistics.of(draw, to_unit(public[:MOST_PUBLIC]))
+    return None if public is None or len(public) < 2 else _PublicStatistics.of(draw, sample(public))
 
 
-def _candidate(image: Tensor, draw: Draw, lesson: _PublicStatistics | None) -> DrawEstimate:
-    found, known = inverse(image, draw.steps)
-    # How well it explains the picture, with the error per pixel that fits best; and originals use the whole range.
-    error = float((draw(found) - image).square().mean())
-    fit = -image.numel() / 2 * math.log(error + 1e-3) + 4 * _TEMPERATURE * float(found.max() - found.min())
-    if lesson is None:
-        return DrawEstimate(draw, found, fit, 1 - known)
-    learned = lesson.candidate(image, draw)
-    return replace(learned, fit=learned.fit + fit)
+def _smooth(image: Tensor) -> Tensor:
+    """A picture (1, C, H, W) without its noise, as far as smoothness tells."""
+    return mean_image(read(image[0])).clamp(0, 1).unsqueeze(0).to(image)
 
 
 def _variation(image: Tensor, free: Tensor) -> Tensor:

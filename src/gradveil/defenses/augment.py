@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gradveil.attacks import Attack, Attacker, Evidence, Inversion
 from gradveil.attacks.draws import Draw, SimulateDraws, SimulatePolicy, draws_of, possible_draws
+from gradveil.attacks.guesses import estimate, public_by_image
 from gradveil.attacks.undo import Undo
 from gradveil.defenses.base import MOST_APPEARANCES, Defense
 from gradveil.errors import GradveilError
@@ -54,8 +55,8 @@ class PolicyDefense(Defense):
 
     def undo(self, images: Tensor, evidence: Evidence, *, seed: int) -> Tensor:
         if self.how == "simulate":
-            return images
-        public = _public_of(evidence)
+            return estimate(images, evidence)
+        public = public_by_image(evidence)
         if self.knows == "draw":
             return Undo().undo_draws(images, self._draws(*images.shape[:2]), public)
         return Undo().undo_policy(images, self.policy, public, seed=seed)
@@ -138,15 +139,3 @@ class Random(PolicyDefense):
     def policy(self) -> Policy:  # type: ignore[override]  # nobody writes it
         """The hybrid that was drawn."""
         return Policy(tuple(policy.members[0] for policy in random_policies(self.draw, self.k, channels=3)))
-
-
-def _public_of(evidence: Evidence) -> list[Tensor | None] | None:
-    """Per image the public images of its class, of all classes where labels are unknown or the class has fewer than two."""
-    public = evidence.public
-    if public is None or public.image_shape != evidence.image_shape:
-        return None
-    if evidence.labels is None:
-        return [public.images] * evidence.images
-    labels = evidence.labels.tolist()
-    chosen = {label: public.images[public.labels == label] for label in labels}
-    return [chosen[label] if len(chosen[label]) > 1 else public.images for label in labels]
