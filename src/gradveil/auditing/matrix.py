@@ -11,6 +11,7 @@ from gradveil.auditing.claim import claim
 from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.perception import Metric, perceptual_distances
 from gradveil.auditing.plan import AuditPlan, AuditSettings
+from gradveil.auditing.power import describe_power
 from gradveil.auditing.properties import StageProperties, stage_properties
 from gradveil.auditing.study import Study, read_study
 from gradveil.auditing.tables import ACCURACIES, PERCEPTION, PROPERTIES
@@ -35,12 +36,14 @@ def run_audit(
     backend: str = LOCAL,
     metric: Metric | None = None,
     notes: Callable[[tuple[AuditSettings, ...]], RunNotes] | None = None,
+    say: Callable[[str], None] = lambda text: None,
     progress: Progress = silent,
 ) -> Study:
     """Attack training images, which is what participants share gradients of; the test images are the public ones.
 
     What earlier audits left in the folder stays, and is in the study too. `metric` is a perceptual distance that is measured
     into `lpips.json`. `notes` gives what the folder says of itself, from all of its plans.
+    `say` hears what the audit can find, as soon as nothing is refused any more.
     """
     indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder)
@@ -49,6 +52,7 @@ def run_audit(
     for table in (ACCURACIES, PROPERTIES, PERCEPTION):
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
     plans = claim(plan.settings(dataset.name), folder).plans
+    say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
     accuracies = []
     for seed in range(plan.seed, plan.seed + plan.trainings):
         for defense in plan.defenses:

@@ -59,7 +59,6 @@ def audit(
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
     from gradveil.auditing.plan import TRAINED, AuditSettings, split_names
-    from gradveil.auditing.power import describe_power
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug
 
@@ -94,8 +93,7 @@ def audit(
         commands = [command_of(one, folder, data_dir=options.data_dir, lpips=lpips) for one in plans]
         return RunNotes(title=f"Audit of {name} on {dataset}", commands=tuple(commands))
 
-    say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
-    study = run_audit(plan, loaded, folder, workers=workers, metric=metric, notes=notes, progress=bar)
+    study = run_audit(plan, loaded, folder, workers=workers, metric=metric, notes=notes, say=say, progress=bar)
     written = write_formats(study, wanted)
     if options.json:
         emit(

@@ -86,7 +86,6 @@ def run_demo(
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.plan import AuditPlan
-    from gradveil.auditing.power import describe_power
     from gradveil.datasets import load
     from gradveil.defenses import Augment
     from gradveil.models import untrained_model
@@ -129,7 +128,6 @@ def run_demo(
         images=size.images,
         seed=seed,
     )
-    say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
     notes = RunNotes(
         title="What your gradients give away, and what a searched policy changes",
         commands=(f"gradveil demo --seed {seed}",),
@@ -142,7 +140,7 @@ def run_demo(
         ),
         search=found.summary(),
     )
-    study = run_audit(plan, dataset, folder, workers=workers, notes=lambda plans: notes, progress=progress)
+    study = run_audit(plan, dataset, folder, workers=workers, notes=lambda plans: notes, say=say, progress=progress)
     for group in group_records(study.run.records):
         write_grid(group, folder / f"{group.model}-{group.stage.replace(' ', '-')}.png")
     return DemoResult(policy, study, write_page(study))
