@@ -6,11 +6,12 @@ on where it was killed, and leaves `runs/table2.json`.
 """
 
 import os
+import statistics
 from pathlib import Path
 
 from scipy.stats import spearmanr
 
-from bench.leaks import attack_network, figures
+from bench.leaks import attack_network
 from gradveil.attacks import Inversion, parse_attack
 from gradveil.datasets import load
 from gradveil.io.files import write_json
@@ -55,8 +56,19 @@ def run(workers: int = 1) -> dict[str, object]:
                 restarts=min(2, attack.restarts),
             )
             records = attack_network(scenario, network, dataset, range(IMAGES), workers=workers, folder=FOLDER)
-            found = {"attack": name, "defense": defense, "published": theirs, "iterations": scenario.iterations}
-            rows.append(found | figures(records))
+            good = [record.published_psnr for record in records if not record.diverged]
+            rows.append(
+                {
+                    "attack": name,
+                    "defense": defense,
+                    "published": theirs,
+                    "iterations": scenario.iterations,
+                    "n": len(good),
+                    "diverged": len(records) - len(good),
+                    "psnr": statistics.fmean(good) if good else None,
+                    "psnr_sd": statistics.stdev(good) if len(good) > 1 else None,
+                }
+            )
     summary = {
         "dataset": DATASET,
         "model": MODEL,
@@ -70,9 +82,9 @@ def run(workers: int = 1) -> dict[str, object]:
 
 
 def _agreement(rows: list[dict[str, object]], defense: str) -> float:
-    """Spearman's correlation of the attacks' order here with the published one."""
+    """Spearman's correlation of the attacks' order here with the published one; an attack that always diverged is last."""
     chosen = [row for row in rows if row["defense"] == defense]
-    ours = [row["published_psnr"] for row in chosen]
+    ours = [0.0 if row["psnr"] is None else row["psnr"] for row in chosen]
     return float(spearmanr(ours, [row["published"] for row in chosen]).statistic)
 
 

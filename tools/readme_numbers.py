@@ -138,18 +138,16 @@ def inverting(record: dict[str, Any]) -> str:
 
 def table2(record: dict[str, Any]) -> str:
     """The six attacks of Table 2, from `python -m bench.table2`."""
-    lines = [
-        "| attack | defense | PSNR here, as published | published PSNR | identification |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| attack | defense | PSNR here | n (diverged) | published PSNR |", "|---|---|---|---|---|"]
     for row in record["rows"]:
-        here = f"{row['published_psnr']:.1f} ± {row['published_psnr_sd']:.1f}"
-        lines.append(f"| {row['attack']} | `{row['defense']}` | {here} | {row['published']:.2f} | {_identified(row)} |")
+        here = "" if row["psnr"] is None else f"{row['psnr']:.1f} ± {row['psnr_sd'] or 0:.1f}"
+        count = f"{row['n']} ({row['diverged']})"
+        lines.append(f"| {row['attack']} | `{row['defense']}` | {here} | {count} | {row['published']:.2f} |")
     orders = ", ".join(f"{value:+.2f} for `{defense}`" for defense, value in record["rank_correlation"].items())
     lines.append(
         f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']} ({record['accuracy']:.0%} accuracy), an eighth "
-        "of the published iterations; PSNR in dB to the shared image with the standard deviation between images, and "
-        f"{IDENTIFIED}. Spearman's correlation of the attacks' order with the published one: {orders}."
+        "of the published iterations; PSNR in dB to the shared image, as published, with the standard deviation between images. "
+        f"Spearman's correlation of the attacks' order with the published one: {orders}."
     )
     return "\n".join(lines) + "\n"
 
