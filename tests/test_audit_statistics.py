@@ -383,7 +383,7 @@ def test_everything_becomes_json() -> None:
     told = [Accuracy("none", 0, 0.7, 10), Accuracy("3-1-7", 0, 0.6, 10)]
     ranked = vulnerability_of(found, image_properties(records))
     for rows in (found, verdicts, overall_verdicts(verdicts), accuracy_losses(told), ranked):
-        assert all(json.loads(json.dumps(asdict(one), allow_nan=False)) for one in rows)  # type: ignore[call-overload]
+        assert all(json.loads(json.dumps(asdict(one), allow_nan=False)) for one in rows)
 
 
 # Verdicts
