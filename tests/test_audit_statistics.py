@@ -382,8 +382,8 @@ def test_everything_becomes_json() -> None:
     verdicts = verdicts_on(found)
     told = [Accuracy("none", 0, 0.7, 10), Accuracy("3-1-7", 0, 0.6, 10)]
     ranked = vulnerability_of(found, image_properties(records))
-    for one in [*found, *verdicts, *overall_verdicts(verdicts), *accuracy_losses(told), *ranked]:
-        assert json.loads(json.dumps(asdict(one), allow_nan=False))
+    for rows in (found, verdicts, overall_verdicts(verdicts), accuracy_losses(told), ranked):
+        assert all(json.loads(json.dumps(asdict(one), allow_nan=False)) for one in rows)
 
 
 # Verdicts
@@ -462,7 +462,6 @@ def test_first_places_keep_a_defense_from_protecting() -> None:
     verdict = judged(records)["3-1-7"]
     assert verdict.level == CANNOT_TELL
     assert verdict.doubts == ("adam+cosine, plain attacker: the right image comes first for 4 of 100 images",)
-    assert verdict.needed is None  # it is not for want of images
     # Nobody is first, and still a tenth might be.
     few = judged([*attacked(BARE, [1] * 28), *attacked(POLICY, even(28))], tolerance=0.9)["3-1-7"]
     assert len(few.doubts) == 1
@@ -494,6 +493,7 @@ def test_what_was_not_tried_protects_nobody() -> None:
     assert (untried.level, untried.doubts) == (CANNOT_TELL, ("dlg was tried without the defense only",))
     half = judged([*bare, *defended, *attacked(KNOWING, even(N))[: N - 9]])["3-1-7"]
     assert (half.level, half.doubts) == (CANNOT_TELL, ("9 runs are missing",))
+    assert half.needed is None  # it is not for want of images
     lonely = judged([*bare, *(record(POLICY, index, None) for index in range(N))])["3-1-7"]
     assert (lonely.level, lonely.identified, lonely.percentile) == (CANNOT_TELL, None, 0.5)
     assert "no image has another of its class" in lonely.text
@@ -642,7 +642,7 @@ def test_a_defense_that_does_nothing_never_protects(leak: Leak) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("attacks", [1, 3])
+@pytest.mark.parametrize("attacks", [1, 2])
 def test_as_many_images_as_needed_show_what_hides_everything(attacks: int) -> None:
     rng = np.random.default_rng(13)
     n = images_needed(0.5, 0.6, 2 * attacks)

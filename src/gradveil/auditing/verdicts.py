@@ -144,10 +144,11 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
     level = _level(findings, bare, doubts)
     found = findings.identified
     needed = None
-    if level == CANNOT_TELL and found is not None and bare is not None:
-        needed = images_needed(found.percentile, tolerance, len(findings.attacks), found.decoys)
-        if needed <= found.n:  # what is in doubt is something else
-            needed = None
+    each = [attack.identified for attack in findings.attacks if attack.identified is not None]
+    wide = any(one.high > tolerance or one.first.upper > MOST_FIRST for one in each)
+    if level == CANNOT_TELL and found is not None and bare is not None and wide:  # for want of images
+        enough = images_needed(found.percentile, tolerance, len(findings.attacks), found.decoys)
+        needed = enough if enough > found.n else None
     text = _text(findings, bare, level, doubts, needed, tolerance)
     for comparison in (saved if level in (LEAKS, PROTECTS) else None, control if level != FAILED else None):
         text += "" if comparison is None else f" {comparison.text}"
