@@ -44,7 +44,7 @@ from gradveil.transforms import Policy
 from gradveil.transforms.sampling import random_policies
 from gradveil.types import Dataset, to_unit
 
-DATASET, MODEL, ATTACK = "fashion-mnist-tenth", "convnet-16", "adam+cosine"
+DATASET, MODEL, ATTACK = "fashion-mnist-tenth", "convnet-16", "fast"
 PUBLISHED = "grad-sim"
 # No gradient at all, only how varied or how smooth the transformed images are, in dB: a score that does no better has learnt
 # nothing from gradients.
@@ -74,7 +74,7 @@ class Settings:
 
     policies: int = 35
     images: int = 5
-    iterations: int = 200
+    iterations: int = 100
     scored: int = 16
     definition: str = "paper"
     points: int | None = None  # the published sum, all of it
