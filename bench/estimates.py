@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gradveil.attacks import Attacker
+from gradveil.attacks import Attacker, Evidence
 from gradveil.attacks.guesses import estimate, informed_guess
+from gradveil.attacks.labels import read_labels
 from gradveil.datasets import load
 from gradveil.defenses import parse_defense
 from gradveil.io.files import write_json
@@ -52,7 +53,8 @@ class Case:
             DATASET, self.model, Stage(), self.defense, attack, ITERATIONS, 0, restarts=1, attacker=self.attacker
         )
         dataset = load(DATASET)
-        network = parse_defense(self.defense).network(untrained_model(self.model, dataset), seed=0)
+        # In evaluation mode throughout, as scenarios are unless they say otherwise.
+        network = parse_defense(self.defense).network(untrained_model(self.model, dataset), seed=0).eval()
         return key, Share.of(key.parse(), network, dataset.test, (index,), dataset.train)
 
     def path(self, index: int) -> Path:
@@ -93,13 +95,21 @@ def compare(job: tuple[Case, int]) -> tuple[Case, dict[str, float]]:
     runs = read_tensors(case.path(index), "runs of an attack")
     best = runs["pictures"][runs["distances"].argmin()].unsqueeze(0)
     alone = replace(share.evidence, public=None)
-    guess = informed_guess(share.evidence)
+    # idlg reads the label off the gradient; without the gradient nobody knows it.
+    labels = share.evidence.labels
+    if labels is None:
+        labels = read_labels(share.evidence, seed=share.seed)
+    labelled = replace(share.evidence, labels=labels)
+    guess, class_mean = informed_guess(share.evidence), informed_guess(labelled)
     assert guess is not None
+    assert class_mean is not None
     pictures = {
         "as it is": best,
         "smoothed": estimate(best, alone),
         "estimate": estimate(best, share.evidence),
+        "estimate, label read": estimate(best, labelled),
         "guess": guess,
+        "class mean": class_mean,
     }
     known = share.known_defense(key.parse())
     if known is not None:
@@ -109,16 +119,17 @@ def compare(job: tuple[Case, int]) -> tuple[Case, dict[str, float]]:
     kept = runs["pictures"][runs["distances"].isfinite()]
     if len(runs["pictures"]) > 1:
         mean = kept.mean(0, keepdim=True) if len(kept) else best
-        pictures |= {"best of runs": best, "estimate of the best": pictures["estimate"]}
-        pictures |= {"mean of runs": mean, "estimate of the mean": estimate(mean, share.evidence)}
-        pictures["mean of the estimates"] = _mean_estimate(kept if len(kept) else best, share)
+        pictures |= {"best of runs": best, "estimate of the best": pictures["estimate, label read"]}
+        pictures |= {"mean of runs": mean, "estimate of the mean": estimate(mean, labelled)}
+        pictures["mean of the estimates"] = _mean_estimate(kept if len(kept) else best, labelled)
     truth = to_unit(share.originals.images)
     figures = {name: float(psnr(picture, truth)) for name, picture in pictures.items()}
+    figures["label right"] = float((labels == share.originals.labels).float().mean())
     return case, figures | {"one colour": float(null_psnr(truth))}
 
 
-def _mean_estimate(runs: Tensor, share: Share) -> Tensor:
-    return torch.stack([estimate(run.unsqueeze(0), share.evidence) for run in runs]).mean(0)
+def _mean_estimate(runs: Tensor, evidence: Evidence) -> Tensor:
+    return torch.stack([estimate(run.unsqueeze(0), evidence) for run in runs]).mean(0)
 
 
 def run(workers: int = 1) -> dict[str, object]:
