@@ -337,9 +337,7 @@ def test_an_attack_that_shows_a_leak_comes_before_one_that_is_lucky_on_average()
         list(by_name["adam+cosine"].percentiles.values())
     )
     assert found.worst.name == "adam+cosine"
-    assert (
-        "4 of 32 images" in judged([*attacked(BARE, few), *attacked(replace(BARE, attack="dlg"), lucky)])["none"].text
-    )
+    assert "4 of 32" in judged([*attacked(BARE, few), *attacked(replace(BARE, attack="dlg"), lucky)])["none"].text
 
 
 def test_the_most_telling_of_several_attacks_pays_for_the_choice() -> None:
@@ -392,9 +390,9 @@ N = 120
 RULES: list[tuple[str, list[int], list[int], Level, Grade, str]] = [
     ("undefended leaks, defended does not", [1] * N, even(N), PROTECTS, "nothing found", "within a tolerance of 60%"),
     ("both leak", [1] * N, [3] * N, LEAKS, "faint", "Without it the right image ranks above 100% of the others"),
-    ("mostly first", [1] * N, [1] * 70 + even(50), LEAKS, "recognisable", "for 70 of 120 images (by chance 1.2)"),
+    ("mostly first", [1] * N, [1] * 70 + even(50), LEAKS, "recognisable", "for 70 of 120 (chance 1.2)"),
     ("a little above chance", [1] * N, [max(1, p - 16) for p in even(N)], LEAKS, "faint", "rarely picked out"),
-    ("few are found", [1] * N, [1] * 8 + even(N - 8), LEAKS, "faint", "for 8 of 120 images"),
+    ("few are found", [1] * N, [1] * 8 + even(N - 8), LEAKS, "faint", "for 8 of 120"),
     (
         "leaks more than undefended",
         [20] * N,
@@ -408,7 +406,7 @@ RULES: list[tuple[str, list[int], list[int], Level, Grade, str]] = [
     ("undefended is below chance", [90] * N, even(N), FAILED, "nothing found", "Without the defense: above 11%"),
     ("too few images", [1] * 32, even(32), CANNOT_TELL, "nothing found", "About 77 images would decide"),
     ("a single image", [1], [50], CANNOT_TELL, "nothing found", "Cannot tell from 1 images"),
-    ("a single image is first", [1], [1], LEAKS, "recognisable", "for 1 of 1 images"),
+    ("a single image is first", [1], [1], LEAKS, "recognisable", "for 1 of 1"),
 ]
 
 
@@ -423,7 +421,7 @@ def test_words_follow_ranks(
     assert (verdict.level, verdict.grade) == (level, grade)
     assert verdict.tone == {LEAKS: "leaks", PROTECTS: "protects"}.get(level, "unclear")
     assert words in verdict.text
-    assert f"{len(bare)} images" in verdict.text
+    assert f"of {len(bare)}" in verdict.text
     assert "95% interval" in verdict.text
     assert "safe" not in verdict.text.lower()
     assert found["none"].level in (LEAKS, FAILED)

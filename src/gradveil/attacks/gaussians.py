@@ -17,6 +17,7 @@ from torch import Tensor
 from gradveil.attacks.views import LEVELS, View, blotchy_views, possible_views
 
 _FACTORS = 64  # more do not help: what they hold is in `rest`
+_PER_FACTOR = 4  # images
 _SHRINKAGE = 0.05  # a sample's main axes look longer than they are
 _FLOOR = 0.01  # of the mean variance, for pixels that never vary in public images
 _LEAST = 1e-6
@@ -61,9 +62,12 @@ class PublicGaussian:
         mean = images.mean(0)
         around = (images - mean).flatten(1)
         _, basis = torch.linalg.eigh(around @ around.T)
-        factors = around.T @ basis[:, -_FACTORS:] * math.sqrt((1 - _SHRINKAGE) / len(around))
+        # Of few images all would lie on the axes, and any other image far from them: fewer axes leave a rest to learn from.
+        count, kept = len(around), min(_FACTORS, max(1, len(around) // _PER_FACTOR))
+        factors = around.T @ basis[:, -kept:] * math.sqrt((1 - _SHRINKAGE) / count)
         variance = around.square().mean(0)
-        rest = (variance - factors.square().sum(1)).clamp_min(0) + _FLOOR * variance.mean() + _LEAST
+        unexplained = (variance - factors.square().sum(1)).clamp_min(0) * count / max(1, count - 1 - kept)
+        rest = unexplained + _FLOOR * variance.mean() + _LEAST
         levels = torch.bincount((images * 255).round().long().flatten(), minlength=256).double() / images.numel()
         return cls(mean, factors, rest, possible_views(levels) + blotchy_views(levels))
 
