@@ -20,7 +20,7 @@ from gradveil.datasets import load
 from gradveil.defenses import parse_defense
 from gradveil.io.files import write_json
 from gradveil.io.tensors import read_tensors, write_tensors
-from gradveil.leakage.metrics import null_psnr, psnr
+from gradveil.leakage.metrics import psnr
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.leakage.shares import Share
 from gradveil.models import untrained_model
@@ -125,7 +125,7 @@ def compare(job: tuple[Case, int]) -> tuple[Case, dict[str, float]]:
     truth = to_unit(share.originals.images)
     figures = {name: float(psnr(picture, truth)) for name, picture in pictures.items()}
     figures["label right"] = float((labels == share.originals.labels).float().mean())
-    return case, figures | {"one colour": float(null_psnr(truth))}
+    return case, figures | {"one colour": float(psnr(truth.mean((2, 3), keepdim=True).expand_as(truth), truth))}
 
 
 def _mean_estimate(runs: Tensor, evidence: Evidence) -> Tensor:

@@ -96,7 +96,7 @@ class Tags(HTMLParser):
 def test_the_page_is_one_file_that_asks_for_nothing(run: Path) -> None:
     html = write_page(read_study(run)).read_text()
     assert "A &lt;title&gt; &amp; more" in html
-    # Undefended: private and rebuilt; defended also what was shared.
+    # Undefended: private, rebuilt and estimate; defended also what was shared.
     assert html.count("data:image/png;base64,") == 3 * 3 + 3 * 4
     assert "http://" not in html
     assert "https://" not in html
