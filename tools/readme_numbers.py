@@ -270,8 +270,9 @@ def estimates(record: dict[str, Any]) -> str:
     )
     lines.append(
         f"\nPSNR in dB to the private image, mean ± standard deviation over {len(record['images'])} images of "
-        f"{record['dataset']}: the rebuilt picture as it is; with smoothness alone, for an attacker without public images; the estimate with public images "
-        f"(behind a policy, undone); the guess. Four runs instead of one, on {several[0]['mean of runs']['n']} images: {runs}."
+        f"{record['dataset']}: the rebuilt picture as it is; with smoothness alone, for an attacker without public images; the "
+        "estimate with public images (behind a policy, undone); the guess. Four runs instead of one, on "
+        f"{several[0]['mean of runs']['n']} images: {runs}."
     )
     return "\n".join(lines) + "\n"
 
