@@ -48,8 +48,6 @@ def test_the_transformed_image_is_the_one_that_leaks(
 ) -> None:
     defended = read_records(run)[0][0]
     bare = measure(replace(SCENARIO, defense="none").parse(), small_net, fashion.test, [0], tmp_path)[0]
-    assert bare.psnr == bare.published_psnr
-    assert defended.psnr != defended.published_psnr
     # Both are held against the private image among the same decoys.
     assert (bare.guess, bare.guess_psnr) == (defended.guess, defended.guess_psnr)
     assert bare.rank is not None
