@@ -70,7 +70,7 @@ def run(workers: int = 1) -> dict[str, object]:
     for (model, attack, iterations), defense, attacker in CASES:
         records = attack_untrained(model, defense, attacker, attack, iterations, IMAGES, workers=workers)
         rows.append(_row(records))
-        shown.append((f"{model}, {defense}\n{attacker} attacker", records))
+        shown.append((f"{model}\n{defense.partition(',')[0]}\n{attacker} attacker", records))
     rows.append(_row(_trained(dataset, workers)))
     summary: dict[str, object] = {
         "dataset": DATASET,
@@ -170,7 +170,7 @@ def calibration(workers: int) -> dict[str, object]:
 def draw(shown: Sequence[tuple[str, Sequence[Record]]], path: Path) -> None:
     """Rows of pictures: private, rebuilt, the attacker's estimate, and the decoy most like what was rebuilt."""
     chosen = [shown[place] for place in (0, 2, 10, 11, 14, 15, 16)]
-    tile, gap, label, cells = 56, 4, 190, 3 * len(SHOWN)
+    tile, gap, label, cells = 56, 4, 210, 3 * len(SHOWN)
     width = label + cells * (tile + gap) + len(SHOWN) * gap
     sheet = Image.new("RGB", (width, 20 + len(chosen) * (tile + gap) + gap), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
@@ -181,7 +181,7 @@ def draw(shown: Sequence[tuple[str, Sequence[Record]]], path: Path) -> None:
     for row, (title, records) in enumerate(chosen):
         y = 20 + row * (tile + gap)
         mean = statistics.fmean(record.percentile or 0.0 for record in records)
-        pen.multiline_text((4, y + 4), f"{title}\nranks above {mean:.0%}", fill="black", font=font, spacing=2)
+        pen.multiline_text((4, y + 4), f"{title}, ranks above {mean:.0%}", fill="black", font=font, spacing=2)
         for column, place in enumerate(SHOWN):
             record = records[place]
             for part, name in enumerate(("original", "reconstruction", ESTIMATE)):

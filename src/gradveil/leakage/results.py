@@ -38,8 +38,6 @@ def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstr
     known, evidence = share.known_defense(scenario), share.evidence
     if known is not None and acts(known, "undo"):
         estimated = known.undo(found.images, evidence, seed=scenario.seed)
-    elif found.ended == "matched":
-        estimated = found.images  # it has the shared gradient: there is no noise to take out
     else:
         estimated = estimate(found.images, evidence)
     order = assignment(found.images, transformed) if known is None else assignment(estimated, original)
