@@ -40,7 +40,7 @@ ALL = (
 SEEDS = (0, 1, 2)
 # Not the first ones: on those the attacker's answers were chosen. Where searches end early more images are cheap.
 IMAGES, MORE = range(20, 24), range(20, 32)
-QUICK = (*ALL[:6], "precode:k=12,at=net.features.0")
+QUICK = (*ALL[:9], "precode:k=12,at=net.features.0")
 FOLDER, LEAKAGE, ACCURACY = Path("runs/defenses"), Path("runs/defenses.json"), Path("runs/defenses-accuracy.json")
 
 
