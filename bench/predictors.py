@@ -307,7 +307,8 @@ def reliability(values: NDArray[np.float64]) -> float | None:
     return float(count / (count - 1) * (1 - values.var(0, ddof=1).sum() / total))
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Score or attack, as the command line says."""
     if sys.argv[1:] not in (["scores"], ["attacks"]):
         sys.exit(f"bench.predictors: expected scores or attacks, got {' '.join(sys.argv[1:]) or 'nothing'}")
     chosen = Settings(**{name.lower(): int(os.environ[name]) for name in ("DRAW", "POLICIES") if name in os.environ})
@@ -326,3 +327,10 @@ if __name__ == "__main__":
                 f"{row['score']:24} Spearman {row['percentile']:+.2f} ({low:+.2f} to {high:+.2f})   {cost}", flush=True
             )
         print(f"written: {RESULT}")
+
+
+if __name__ == "__main__":
+    # Workers find it under its own name, not as the main module.
+    from bench import predictors
+
+    predictors.main()
