@@ -331,6 +331,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Workers find it under its own name, not as the main module.
-    from bench import predictors
+    from bench import predictors  # noqa: PLW0406
 
     predictors.main()
