@@ -72,7 +72,7 @@ TUNED_ON = [Policy.parse("identity"), *random_policies(0, 30, channels=1)]
 class Settings:
     """Everything that decides the result; `images` are attacked per policy, `scored` are scored."""
 
-    policies: int = 35
+    policies: int = 24
     images: int = 4
     iterations: int = 100
     scored: int = 16
