@@ -80,7 +80,7 @@ def measure_curious() -> dict[str, object]:
         defended = replace(plan, defense=defense)
         folder = FOLDER / f"curious-{defense.replace(':', '-')}"
         done = federate(
-            defended, dataset, folder, curiosity=Curiosity(CURIOUS_ROUNDS, sums=(1, 5), victims=2), progress=bar
+            defended, dataset, folder, curiosity=Curiosity(CURIOUS_ROUNDS, sums=(1, 2), victims=2), progress=bar
         )
         leaks = leaks_of(attack_all(folder, how.parse(), lambda _: dataset))
         rows.append(
