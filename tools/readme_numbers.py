@@ -326,7 +326,7 @@ def defenses(record: dict[str, Any]) -> str:
         f"\n`{record['model']}` on {record['dataset']}, {costs['epochs']} epochs with batches of {costs['batch_size']} and "
         f"rate {costs['lr']:g} for all of them: accuracy on {costs['test_images']} test images, its standard error over seeds "
         f"where there are several and else over test images; epsilon at delta {deltas}. Attacks ({record['attack']}, "
-        f"{record['iterations']} iterations) are on the gradient of one image on the untrained network, for "
+        f"{record['iterations']} iterations) are on the gradient of one image on the untrained network, for up to "
         f"{len(record['images'])} images: the grade, {IDENTIFIED}, and {DETAIL}."
     )
     return "\n".join(lines) + "\n"
