@@ -154,7 +154,7 @@ def test_undoing_beats_the_transformed_image(text: str, fashion: Dataset) -> Non
     assert float(psnr(undo.undo_draws(transformed, draws), images).mean()) > before + 4
     assert float(psnr(undo.undo_policy(transformed, policy), images).mean()) > before + 2
     with_public = undo.undo_policy(transformed, policy, by_class(fashion, count))
-    assert float(psnr(with_public, images).mean()) > before + 4.5
+    assert float(psnr(with_public, images).mean()) > before + 5
     assert with_public.min() >= 0
     assert with_public.max() <= 1
     assert torch.equal(with_public[:2], undo.undo_policy(transformed[:2], policy, by_class(fashion, 2)))

@@ -17,7 +17,7 @@ from torch import Tensor
 from gradveil.attacks.views import LEVELS, View, blotchy_views, possible_views
 
 _FACTORS = 64  # more do not help: what they hold is in `rest`
-_PER_FACTOR = 4  # images
+_PER_FACTOR = 2  # images
 _SHRINKAGE = 0.05  # a sample's main axes look longer than they are
 _FLOOR = 0.01  # of the mean variance, for pixels that never vary in public images
 _LEAST = 1e-6
