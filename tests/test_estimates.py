@@ -97,7 +97,7 @@ def test_the_covariance_is_the_sample_covariance_with_shorter_axes() -> None:
     public = small_public(300)
     prior, sampled = PublicGaussian.of(public), np.cov(public.flatten(1).numpy().T, bias=True)
     np.testing.assert_allclose(covariance(prior), sampled, atol=0.06 * sampled.diagonal().max())
-    np.testing.assert_allclose(covariance(prior).diagonal(), sampled.diagonal(), atol=0.02 * sampled.diagonal().max())
+    np.testing.assert_allclose(covariance(prior).diagonal(), sampled.diagonal(), atol=0.03 * sampled.diagonal().max())
 
 
 def test_clipped_noise_against_draws() -> None:
