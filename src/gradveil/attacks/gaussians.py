@@ -5,7 +5,7 @@ is x on average, given the picture?
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Protocol
 
@@ -70,6 +70,11 @@ class PublicGaussian:
         rest = unexplained + _FLOOR * variance.mean() + _LEAST
         levels = torch.bincount((images * 255).round().long().flatten(), minlength=256).double() / images.numel()
         return cls(mean, factors, rest, possible_views(levels) + blotchy_views(levels))
+
+    def with_detail(self, times: float) -> "PublicGaussian":
+        """Of images with so many times the usual detail, which are taken for such only if they are shown clearly."""
+        clear = tuple(view for view in self.views if view.clear)
+        return replace(self, rest=times * self.rest, views=clear, _inverses={})
 
     def explain(self, picture: Tensor, view: View) -> tuple[float, Tensor]:
         off = (picture - view.expect(self.mean, picture.mean())).flatten()

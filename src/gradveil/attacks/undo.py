@@ -17,11 +17,12 @@ from torch import Tensor
 
 from gradveil.attacks.draws import Draw, possible_draws
 from gradveil.attacks.gaussians import PublicGaussian
-from gradveil.attacks.guesses import Reading, mean_image, read, sample
+from gradveil.attacks.guesses import Reading, mean_image, public_priors, read, sample
 from gradveil.attacks.inverses import inverse
 from gradveil.errors import GradveilError
 from gradveil.randomness import generator
 from gradveil.transforms.policy import Policy
+from gradveil.types import to_bytes
 
 # Per image uint8 images (N, C, H, W) of its class.
 PublicImages = Sequence[Tensor | None] | None
@@ -132,7 +133,7 @@ class _PublicStatistics:
     """
 
     stages: list[Tensor]
-    transformed: PublicGaussian
+    priors: list[PublicGaussian]
     mistakes: Tensor
 
     @classmethod
@@ -141,7 +142,7 @@ class _PublicStatistics:
         for step in draw.steps:
             stages.append(Draw((step,))(stages[-1]))
         mistakes = public - inverse(stages[-1], draw.steps, stages)[0]
-        return cls(stages, PublicGaussian.of(stages[-1]), mistakes.flatten(1).cpu().double())
+        return cls(stages, public_priors(to_bytes(stages[-1])), mistakes.flatten(1).cpu().double())
 
     def correct(self, readings: Sequence[Reading], draw: Draw, like: Tensor) -> Tensor:
         """The closed form of what the picture shows, less its usual mistake given the picture.
@@ -150,10 +151,10 @@ class _PublicStatistics:
         average depends on how much is seen. Of a picture that shows nothing, all that is left is the mean of the public images.
         """
         shown, _ = inverse(mean_image(readings).unsqueeze(0).to(like), draw.steps, self.stages)
-        usual = self.transformed.shrink(self.stages[-1].cpu().double(), readings[0].view).to(like)
+        usual = self.priors[0].shrink(self.stages[-1].cpu().double(), readings[0].view).to(like)
         bias = (self.stages[0] - inverse(usual, draw.steps, self.stages)[0]).mean(0)
         pull = torch.stack([one.odds * one.pull for one in readings]).sum(0)
-        around = (self.stages[-1].cpu().double() - self.transformed.mean).flatten(1)
+        around = (self.stages[-1].cpu().double() - self.priors[0].mean).flatten(1)
         moved = (around @ pull) @ (self.mistakes - self.mistakes.mean(0)) / len(around)
         return (shown + bias + moved.view(like.shape).to(like)).clamp(0, 1)
 
@@ -177,7 +178,7 @@ class _Try:
         fit = -image.numel() / 2 * math.log(error + 1e-3) + 4 * _TEMPERATURE * float(found.max() - found.min())
         if lesson is None:
             return cls(draw, found, known, fit, lesson)
-        readings = read(image[0], [lesson.transformed])
+        readings = read(image[0], lesson.priors)
         return cls(draw, found, known, fit + max(one.fit for one in readings), lesson, readings)
 
     def estimate(self) -> DrawEstimate:

@@ -9,6 +9,7 @@ from torch import Tensor
 LEVELS = torch.arange(256, dtype=torch.float64) / 255
 # Deviations before clipping; closer where a picture is half noise and it matters most.
 _NOISES = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.2, 2.0, 5.0)
+_CLEAR = 1e-4
 _BLOTCHES = 0.2  # the deviation of smooth errors
 _KEPT = (1.0, 0.7, 0.4, 0.2)  # what is left of the contrast
 
@@ -25,6 +26,11 @@ class View:
     variance: float
     faded: float = 0.0
     blotches: float = 0.0
+
+    @property
+    def clear(self) -> bool:
+        """Whether there are hardly any errors."""
+        return self.contrast > 0 and self.variance < _CLEAR and not self.blotches
 
     def expect(self, image: Tensor, brightness: Tensor) -> Tensor:
         """The picture of an image without noise, where the picture's mean is `brightness`."""
