@@ -44,7 +44,7 @@ ATTACKED = (
     *(f"precode:k=256,beta={beta:g}" for beta in BETAS if beta != 1e-3),
 )
 # Not the first ones: on those the attacker's answers were chosen.
-IMAGES = range(20, 22)
+IMAGES = range(20, 24)
 FOLDER, LEAKAGE, ACCURACY = Path("runs/precode"), Path("runs/precode.json"), Path("runs/precode-accuracy.json")
 
 DEFENSES = (UNDEFENDED, *(f"precode:k={k},beta={beta:g}" for k in SIZES for beta in BETAS))

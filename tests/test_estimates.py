@@ -1,5 +1,7 @@
 """What attackers make of rebuilt images: never less than they knew before."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from gradveil.attacks.draws import Draw
 from gradveil.attacks.gaussians import PublicGaussian, SmoothGaussian, smooth_factors
 from gradveil.attacks.guesses import estimate, informed_guess, sample
 from gradveil.attacks.undo import Undo
-from gradveil.attacks.views import LEVELS, View, possible_views, unrelated_view
+from gradveil.attacks.views import LEVELS, View, grain, possible_views, unrelated_view
 from gradveil.defenses.augment import Augment
 from gradveil.errors import GradveilError
 from gradveil.leakage.metrics import psnr
@@ -114,6 +116,29 @@ def test_clipped_noise_against_draws() -> None:
         assert view.offset == pytest.approx(offset, abs=0.005)
         assert view.variance == pytest.approx(np.square(drawn - slope * pixels - offset).mean(), rel=0.03)
     assert possible_views(levels)[0].contrast == pytest.approx(1, abs=1e-3)
+
+
+@given(st.floats(0.01, 0.2), st.integers(1, 3), st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_grain_is_the_noise_of_a_smooth_picture(deviation: float, channels: int, seed: int) -> None:
+    slope = torch.linspace(0.3, 0.7, 32).expand(channels, 32, 32)
+    edge = (slope > 0.45).float()
+    noise = torch.randn(slope.shape, generator=generator(seed))
+    assert float(grain(slope)) < 1e-6
+    for smooth in (slope, edge):
+        assert float(grain(smooth + deviation * noise)) == pytest.approx(deviation, rel=0.3)
+
+
+def test_a_view_needs_its_grain(truth: Tensor, fashion: Dataset) -> None:
+    prior = PublicGaussian.of(sample(fashion.train.images))
+    for noise in (0.0, 0.1, 0.3):
+        picture = (truth[0] + noise * torch.randn(truth[0].shape, generator=generator(0))).clamp(0, 1)
+        allowed = [
+            math.sqrt(view.variance) for view in prior.views if prior.allows(picture, view) and not view.blotches
+        ]
+        assert allowed
+        assert max(allowed) < 2 * noise + 0.03
+        assert min(allowed) > noise / 3 - 0.05
 
 
 def test_exact_pictures_stay(truth: Tensor, known: Evidence, fashion: Dataset) -> None:

@@ -14,13 +14,15 @@ import torch
 from scipy.fft import dctn, idctn
 from torch import Tensor
 
-from gradveil.attacks.views import LEVELS, View, blotchy_views, possible_views
+from gradveil.attacks.views import LEVELS, View, blotchy_views, grain, possible_views
 
 _FACTORS = 64  # more do not help: what they hold is in `rest`
 _PER_FACTOR = 2  # images
 _SHRINKAGE = 0.05  # a sample's main axes look longer than they are
 _FLOOR = 0.01  # of the mean variance, for pixels that never vary in public images
 _LEAST = 1e-6
+_STEP = 1 / 512  # half of what eight bits tell apart
+_GRAIN_ERROR = 1.5  # clipped noise has less grain than its variance says
 
 
 class Gaussian(Protocol):
@@ -28,6 +30,10 @@ class Gaussian(Protocol):
 
     @property
     def views(self) -> tuple[View, ...]: ...
+
+    def allows(self, picture: Tensor, view: View) -> bool:
+        """Whether a picture has as much noise as the view says, whatever image it shows."""
+        ...
 
     def explain(self, picture: Tensor, view: View) -> tuple[float, Tensor]:
         """How likely a picture, float64 (C, H, W), is, as a logarithm; and its `pull` on the image.
@@ -53,6 +59,7 @@ class PublicGaussian:
     factors: Tensor
     rest: Tensor
     views: tuple[View, ...]
+    grains: tuple[float, float]  # the least and the most of any public image
     _inverses: "dict[tuple[float, float, float], _Inverse]" = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -69,12 +76,20 @@ class PublicGaussian:
         unexplained = (variance - factors.square().sum(1)).clamp_min(0) * count / max(1, count - 1 - kept)
         rest = unexplained + _FLOOR * variance.mean() + _LEAST
         levels = torch.bincount((images * 255).round().long().flatten(), minlength=256).double() / images.numel()
-        return cls(mean, factors, rest, possible_views(levels) + blotchy_views(levels))
+        grains = grain(images)
+        limits = float(grains.min()), float(grains.max())
+        return cls(mean, factors, rest, possible_views(levels) + blotchy_views(levels), limits)
 
     def with_detail(self, times: float) -> "PublicGaussian":
         """Of images with so many times the usual detail, which are taken for such only if they are shown clearly."""
         clear = tuple(view for view in self.views if view.clear)
         return replace(self, rest=times * self.rest, views=clear, _inverses={})
+
+    def allows(self, picture: Tensor, view: View) -> bool:
+        # Real images are no Gaussians: by likelihood alone detail passes for noise and noise for detail.
+        seen = max(float(grain(picture)), _STEP)
+        least, most = (math.hypot(view.contrast * one, math.sqrt(view.variance)) for one in self.grains)
+        return least / _GRAIN_ERROR <= seen <= _GRAIN_ERROR * most
 
     def explain(self, picture: Tensor, view: View) -> tuple[float, Tensor]:
         off = (picture - view.expect(self.mean, picture.mean())).flatten()
@@ -141,6 +156,9 @@ class SmoothGaussian:
     @property
     def views(self) -> tuple[View, ...]:
         return _VIEWS_OF_ALL_LEVELS
+
+    def allows(self, picture: Tensor, view: View) -> bool:
+        return True  # nobody knows how much detail the images have
 
     def explain(self, picture: Tensor, view: View) -> tuple[float, Tensor]:
         off = picture - view.expect(torch.tensor(0.5), picture.mean())

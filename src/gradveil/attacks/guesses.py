@@ -109,7 +109,8 @@ def read(picture: Tensor, priors: Sequence[Gaussian] = _SMOOTH) -> list[Reading]
     A picture that shows nothing leaves the mean of the first prior.
     """
     exact = picture.detach().cpu().double()
-    views = [(priors[0], unrelated_view(exact)), *((prior, view) for prior in priors for view in prior.views)]
+    allowed = [(prior, view) for prior in priors for view in prior.views if prior.allows(exact, view)]
+    views = [(priors[0], unrelated_view(exact)), *allowed]
     explained = [prior.explain(exact, view) for prior, view in views]
     fits = torch.tensor([fit for fit, _ in explained], dtype=torch.float64) / _TEMPERATURE
     # Detail looks like noise. To take an exact picture for a noisy one costs most, so that it needs more than a better fit.

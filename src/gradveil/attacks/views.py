@@ -11,6 +11,7 @@ LEVELS = torch.arange(256, dtype=torch.float64) / 255
 _NOISES = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8, 1.2, 2.0, 5.0)
 _CLEAR = 1e-4
 _BLOTCHES = 0.2  # the deviation of smooth errors
+_MEDIAN = 0.6745  # of the size of a Gaussian deviate
 _KEPT = (1.0, 0.7, 0.4, 0.2)  # what is left of the contrast
 
 
@@ -63,6 +64,15 @@ def blotchy_views(levels: Tensor) -> tuple[View, ...]:
 def unrelated_view(picture: Tensor) -> View:
     """The picture is noise around one colour and shows nothing."""
     return View(0.0, 0.0, max(float(picture.var(correction=0)), _NOISES[0] ** 2), 1.0)
+
+
+def grain(pictures: Tensor) -> Tensor:
+    """The deviation of white noise in pictures (..., C, H, W), if all of their fine detail were noise.
+
+    The median of differences along both diagonals: edges, and patterns on less than half of the picture, do not count.
+    """
+    both = pictures[..., 1:, 1:] + pictures[..., :-1, :-1] - pictures[..., 1:, :-1] - pictures[..., :-1, 1:]
+    return both.abs().flatten(-3).median(-1).values / (2 * _MEDIAN)
 
 
 def _clipped_view(noise: float, levels: Tensor) -> View:

@@ -89,7 +89,8 @@ def build(
         try:
             network = architecture(image_shape, classes)
         except (RuntimeError, ZeroDivisionError, ValueError, TypeError) as error:
-            raise GradveilError(f"model {name!r} cannot be built for images {image_shape}: {error}") from error
+            how = f" as function(image_shape, classes), here ({image_shape}, {classes})" if ":" in name else ""
+            raise GradveilError(f"model {name!r} cannot be built for images {image_shape}{how}: {error}") from error
     if ":" in name:
         if not isinstance(network, nn.Module):
             raise GradveilError(f"model {name!r}: expected a torch.nn.Module, got {type(network).__name__}")
