@@ -73,7 +73,7 @@ class Settings:
     """Everything that decides the result; `images` are attacked per policy, `scored` are scored."""
 
     policies: int = 24
-    images: int = 4
+    images: int = 8
     iterations: int = 100
     scored: int = 16
     definition: str = "paper"
