@@ -101,4 +101,4 @@ def _clearly(difference: Spread) -> str:
         return f" (n={difference.n})"
     sure = "a clear difference" if difference.above_zero or difference.below_zero else "no clear difference"
     low, high = 100 * difference.low, 100 * difference.high
-    return f" ({sure}: 95% interval {low:+.0f} to {high:+.0f} points, n={difference.n})"
+    return f" ({sure}: 95% interval {round(low):+d} to {round(high):+d} points, n={difference.n})"
