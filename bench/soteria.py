@@ -1,6 +1,7 @@
 """Soteria's mask in steps of training: exact slopes where they decide, against a slope for every feature.
 
-One step is the gradient of the same batch without a defense, timed in the same turn. Both sides find the same mask, which is checked.
+One step is the gradient of the same batch without a defense, timed in the same turn. Both sides find the
+same mask, which is checked.
 """
 
 import statistics
@@ -50,6 +51,6 @@ def _row(name: str, turns: int) -> dict[str, object]:
         step = (stepped - start) / STEPS
         times.append(((masked - stepped) / step, (ended - masked) / step))
     ours, slow = (statistics.median(column) for column in zip(*times[1:], strict=True))
-    settings = f"{features} features, batches of {BATCH} images 28x28, one thread, {turns} turns, against a slope for every feature"
+    settings = f"{features} features, batches of {BATCH} images 28x28, one thread, {turns} turns, against every slope"
     ratios = [theirs / mine for mine, theirs in times[1:]]
     return row_of_ratios(f"soteria's mask on {name}", ratios, settings, ours=ours, baseline=slow, unit="steps")
