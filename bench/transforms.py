@@ -32,7 +32,7 @@ def run(turns: int = 11) -> list[dict[str, object]]:
 
 def _row(text: str, side: int, batch: int, turns: int) -> dict[str, object]:
     policy = Policy.parse(text)
-    images = _pictures(batch, side)
+    images = pictures(batch, side)
     arrays = [np.ascontiguousarray(image.permute(1, 2, 0).numpy()) for image in images]
     draws = RandomChoices.of(torch.arange(batch), seed=0, epoch=0)
     members = [effective_steps(policy.members[number], 3) for number in draws.member(len(policy))]
@@ -60,7 +60,7 @@ def _row(text: str, side: int, batch: int, turns: int) -> dict[str, object]:
     return compared.row(f"policy {text} at {side}x{side}", settings, per=batch, unit="images/s")
 
 
-def _pictures(batch: int, side: int) -> torch.Tensor:
+def pictures(batch: int, side: int) -> torch.Tensor:
     """Colour pictures made of real ones: three garments as the three channels, scaled to `side`."""
     grey = load("fashion-mnist-tenth").test.images[: 3 * batch].view(batch, 3, 28, 28).float()
     scaled = torch.nn.functional.interpolate(grey, (side, side), mode="bilinear", align_corners=False)
