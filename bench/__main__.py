@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bench import attacks, engine, scoring, searching, training, transforms
+from bench import attacks, engine, passes, scoring, searching, soteria, training, transforms
 from gradveil.io.files import write_json
 from gradveil.version import __version__
 
@@ -16,7 +16,9 @@ PARTS = {
     "searching": searching,
     "scoring": scoring,
     "transforms": transforms,
+    "passes": passes,
     "training": training,
+    "soteria": soteria,
     "attacks": attacks,
     "engine": engine,
 }

@@ -1,8 +1,8 @@
 """Every defense on the same network and the same images: what it hides and what it costs.
 
 `python -m bench.defenses leakage` attacks the untrained lenet, where images lie open, by somebody who ignores the defense and by
-somebody who knows it: about an hour on a core. `python -m bench.defenses accuracy` trains it with every defense: another hour,
-half of it behind soteria. Both go on where they were killed, and leave `runs/defenses.json` and `runs/defenses-accuracy.json`.
+somebody who knows it: about an hour on a core. `python -m bench.defenses accuracy` trains it with every defense: less than
+another hour. Both go on where they were killed, and leave `runs/defenses.json` and `runs/defenses-accuracy.json`.
 """
 
 import os

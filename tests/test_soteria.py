@@ -1,14 +1,17 @@
 """Soteria against a plain loop over features, and the attacker who leaves out its layer."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
 from gradveil.attacks import ClosedForm, Evidence, Inversion, parse_attack
 from gradveil.attacks.objectives import Layers
 from gradveil.client import Aggregate, Client, FedAvg, share
-from gradveil.defenses import Precode, Soteria, soteria
-from gradveil.defenses.soteria import effect, features_of
+from gradveil.defenses import Precode, Soteria, feature_effects
+from gradveil.defenses.feature_effects import effect, features_of, largest_effects
 from gradveil.errors import GradveilError
 from gradveil.models import build
 from gradveil.models.stochastic import stochastic_layers
@@ -38,7 +41,7 @@ def slow_effect(model: nn.Module, image: Tensor, layer: str) -> list[float]:
 
 @pytest.mark.parametrize("name", ["lenet", "mlp-16", "convnet-4", "resnet20"])
 def test_the_effect_against_a_slow_loop(fashion: Dataset, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soteria, "AT_ONCE", 100)  # several pieces, the last one smaller
+    monkeypatch.setattr(feature_effects, "AT_ONCE", 100)  # several pieces, the last one smaller
     model = build(name, SHAPE, 10)
     assert model.training  # batch norm must not mix the images all the same
     batch, layer = batch_of(fashion, 2), last_layer(model)
@@ -67,6 +70,84 @@ def test_the_effect_by_hand() -> None:
     largest = sorted(means)[-5:]
     assert largest[0] > sorted(means)[-6]
     assert mask.tolist() == [0.0 if value in largest else 1.0 for value in means]
+
+
+class Unusual(torch.autograd.Function):
+    """Somebody's own function, without a forward derivative."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, slope: Tensor) -> Tensor:  # type: ignore[override]
+        return slope * 2
+
+
+class Double(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        doubled: Tensor = Unusual.apply(x)  # type: ignore[no-untyped-call]
+        return doubled
+
+
+def unusual_net() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), Double(), nn.Tanh(), nn.Linear(64, 10))
+
+
+@pytest.mark.parametrize("images", [1, 5])
+@pytest.mark.parametrize("name", ["lenet-6", "mlp-100", "convnet-4", "resnet20", "unusual"])
+def test_the_largest_effects_are_those_of_all_slopes(
+    fashion: Dataset, name: str, images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = unusual_net() if name == "unusual" else build(name, SHAPE, 10, seed=1)
+    batch, layer = batch_of(fashion, images), last_layer(model)
+    effects = effect(model, batch.images, layer)
+    slopes = 0
+
+    def count_slopes(*given: Any) -> Tensor:
+        nonlocal slopes
+        found = effect(*given)
+        slopes += found.shape[1]
+        return found
+
+    monkeypatch.setattr(feature_effects, "effect", count_slopes)
+    size = effects.shape[1]
+    expected = effects.mean(0).sort(descending=True, stable=True)
+    for count in (0, size // 3, size - 1):
+        slopes = 0
+        found = largest_effects(model, batch.images, layer, count)
+        assert sorted(found.tolist()) == sorted(expected.indices[:count].tolist())
+        if count == size // 3 and name != "unusual":
+            assert slopes < (0.8 if images > 1 else 1.1) * size
+
+
+def test_dead_features_come_last_in_their_order() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 3))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.randn(100, 4, generator=generator(0)))
+        model[1].bias.copy_(torch.where(torch.arange(100) < 10, 9.0, -9.0))
+    found = largest_effects(model, torch.rand(2, 1, 2, 2, generator=generator(1)), "3", 20)
+    assert sorted(found.tolist()) == list(range(20))  # ten are alive
+
+
+@pytest.mark.parametrize("misses", [0.01, 0.001])
+@pytest.mark.parametrize("directions", [8, 24])
+@pytest.mark.parametrize("images", [1, 2, 8])
+def test_intervals_miss_as_rarely_as_they_say(
+    images: int, directions: int, misses: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_effects, "MISSES", misses)
+    chance, features = generator(0, images), 100_000
+    slopes = torch.rand((images, 1), generator=chance) + 0.5
+    squares = torch.zeros(images, features)
+    for _ in range(directions):
+        squares += (slopes * torch.randn((images, features), generator=chance)) ** 2
+    low, high = feature_effects.estimate_effects(torch.ones(images, features), squares, directions).interval()
+    truth = (1 / slopes).mean()
+    missed = [float(side.double().mean()) for side in (low > truth, high < truth)]
+    assert max(missed) < 1.3 * misses
+    if images == 1:
+        assert min(missed) > 0.7 * misses
 
 
 @pytest.mark.parametrize("client", [share, FedAvg(0.1, 1, epochs=2), Aggregate(2)])

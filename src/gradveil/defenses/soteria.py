@@ -3,22 +3,18 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from gradveil.attacks import Evidence, Inversion
 from gradveil.attacks.objectives import Layers
-from gradveil.client import Aggregate, Client, batch_norm_mode
+from gradveil.client import Aggregate, Client
 from gradveil.defenses.base import Defense
 from gradveil.defenses.dp_sgd import PrivateGradient
+from gradveil.defenses.feature_effects import largest_effects
 from gradveil.defenses.pruning import Prune
 from gradveil.errors import GradveilError
-from gradveil.models.stochastic import drawing
 from gradveil.naming import unknown
 from gradveil.types import Batch, Gradients
-
-# Pairs of an image and a feature in one backward pass.
-AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -59,9 +55,10 @@ class Soteria(Defense):
 
     def mask(self, model: nn.Module, images: Tensor, layer: str) -> Tensor:
         """0 for every input feature of `layer` that is left out, 1 for the others, (n,)."""
-        effects = effect(model, images, layer).mean(0)
-        mask = torch.ones_like(effects)
-        mask[effects.argsort(descending=True, stable=True)[: Prune(self.ratio).count(len(effects))]] = 0
+        defended = model.get_submodule(layer)
+        assert isinstance(defended, nn.Linear)
+        mask = images.new_ones(defended.in_features)
+        mask[largest_effects(model, images, layer, Prune(self.ratio).count(len(mask)))] = 0
         return mask
 
     def layers(self, model: nn.Module) -> tuple[str, ...]:
@@ -80,35 +77,3 @@ class Soteria(Defense):
         if weights >= set(evidence.gradients):
             return attack
         return replace(attack, weighings=(*attack.weighings, Layers(tuple((name, 0.0) for name in sorted(weights)))))
-
-
-def effect(model: nn.Module, images: Tensor, layer: str) -> Tensor:
-    """|r_i| / ||d r_i / d x||_2 of every image and input feature of a fully connected layer, (B, n)."""
-    images = images.detach().clone().requires_grad_()
-    with torch.enable_grad():
-        features = features_of(model, images, layer)
-    count, size = features.shape
-    lengths = []
-    for rows in torch.split(torch.eye(size).to(features), max(1, AT_ONCE // count)):
-        # Images do not mix, so that one backward pass has the slope of a feature for every image.
-        basis = rows[:, None].expand(-1, count, -1)
-        (slopes,) = torch.autograd.grad(
-            features, images, basis, retain_graph=True, is_grads_batched=True, allow_unused=True, materialize_grads=True
-        )
-        lengths.append(slopes.flatten(2).norm(dim=2))
-    length = torch.cat(lengths).T
-    return torch.where(length > 0, features.detach().abs() / length, 0.0)
-
-
-def features_of(model: nn.Module, images: Tensor, layer: str) -> Tensor:
-    """What goes into a fully connected layer, (B, n); batch norm in evaluation mode, nothing drawn at random."""
-    kept: list[Tensor] = []
-    hook = model.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0]))
-    try:
-        with batch_norm_mode(model, training=False), drawing(model, torch.zeros):
-            model(images)
-    finally:
-        hook.remove()
-    if len(kept) != 1 or kept[0].ndim != 2:
-        raise GradveilError(f"soteria needs a layer that gets one vector per image once, {layer!r} does not")
-    return kept[0]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,4 +59,12 @@ def holding_scratch(name: str, like: Tensor) -> Iterator[Tensor]:
 
 def convert(values: Tensor, dtype: torch.dtype, name: str = "") -> Tensor:
     """`values.to(dtype)` in a scratch buffer."""
-    return scratch(name, values.shape, dtype, values.device).copy_(values)
+    return copy_values(values, scratch(name, values.shape, dtype, values.device))
+
+
+def copy_values(values: Tensor, out: Tensor) -> Tensor:
+    """`out.copy_(values)`; between bytes and floats numpy takes half of the time, or less."""
+    if out.device.type != "cpu":
+        return out.copy_(values)
+    np.copyto(out.numpy(), values.numpy(), casting="unsafe")
+    return out

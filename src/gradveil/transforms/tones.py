@@ -1,7 +1,6 @@
 """Operations on grey levels and colours, bit-equal to Pillow, on uint8 batches `(B, C, H, W)` with 1 or 3 channels.
 
-Every function returns a new tensor. `signs` is `(B,)` of +1 and -1, on the CPU. Truncation goes through int16,
-because that is torch's fast conversion and no intermediate value leaves its range.
+Every function returns a new tensor. `signs` is `(B,)` of +1 and -1, on the CPU.
 """
 
 from fractions import Fraction
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradveil.transforms.scratch import convert, scratch
+from gradveil.transforms.scratch import convert, copy_values, scratch
 
 _HALF = torch.tensor(0.5)
 
@@ -57,6 +56,13 @@ def contrast(images: Tensor, magnitude: float, signs: Tensor) -> Tensor:
     # float32 adds whole numbers exactly below 2**24: 65,793 white pixels.
     total = grey.sum(1, dtype=torch.float32 if grey.shape[1] <= 1 << 16 else torch.float64).to(torch.float64)
     mean = total.div_(grey.shape[1]).add_(0.5).floor_().to(torch.float32).view(-1, 1, 1, 1)
+    ratio = whole_ratio(magnitude)
+    if ratio is not None:
+        # p + floor(n s (p - mean) / d) over one denominator
+        numerator, denominator = ratio
+        steps = (signs * numerator).to(images.device, torch.int16).view(-1, 1, 1, 1)
+        weighted = convert(images, torch.int16).mul_(steps + denominator).sub_(steps * mean.to(torch.int16))
+        return to_bytes(floor_divide(weighted, denominator))
     return to_bytes(pixels.sub_(mean).mul_(factors(magnitude, signs, images.device)).add_(mean))
 
 
@@ -86,7 +92,19 @@ def autocontrast(images: Tensor, magnitude: float) -> Tensor:
     scale = torch.where(flat, 1.0, torch.full_like(high, 255.0).div_(high - low))
     offset = torch.where(flat, 0.0, -low * scale)
     # Two roundings in double precision, as Pillow's table has them: 254.99999999999997 must stay below 255.
-    return to_bytes(convert(channels, torch.float64).mul_(scale).add_(offset)).view(images.shape)
+    levels = torch.arange(256, dtype=torch.float64, device=images.device)
+    table = to_bytes(levels * scale + offset)
+    # Floats truncate alike if they are pushed off the integers to the side that the brightest level is on. Values that are
+    # not whole are at least 1/255 away from one. Of the darkest level 0 or a little less makes 0 in either case.
+    pushed = offset + torch.where(table.gather(1, high.to(torch.int64)) == 255, 1.0, -1.0) / 1024
+    short, shift = scale.to(torch.float32), pushed.to(torch.float32)
+    wrong = to_bytes(levels.to(torch.float32) * short + shift) != table
+    wrong &= (levels >= low) & (levels <= high)
+    done = to_bytes(convert(channels, torch.float32).mul_(short).add_(shift))
+    again = wrong.any(1).nonzero().view(-1)
+    if len(again):  # where more levels than the brightest become whole
+        done[again] = table[again].gather(1, channels[again].to(torch.int64))
+    return done.view(images.shape)
 
 
 def equalize(images: Tensor, magnitude: float) -> Tensor:
@@ -121,7 +139,7 @@ def luminance(pixels: Tensor) -> Tensor:
     total = scratch("grey", red.shape, torch.float32, pixels.device)
     torch.add(_HALF, red, alpha=19595 / 65536, out=total)
     total.add_(green, alpha=38470 / 65536).add_(blue, alpha=7471 / 65536)
-    return total.copy_(convert(total, torch.int16)).unsqueeze(1)
+    return total.floor_().unsqueeze(1)
 
 
 def factors(magnitude: float, signs: Tensor, device: torch.device) -> Tensor:
@@ -157,6 +175,5 @@ def floor_divide(values: Tensor, divisor: int) -> Tensor:
 
 
 def to_bytes(values: Tensor) -> Tensor:
-    """Truncate and clip: Pillow's way from a float to a pixel. int16 is whole already, and clipped in place."""
-    whole = values if values.dtype == torch.int16 else convert(values, torch.int16, "bytes")
-    return whole.clamp_(0, 255).to(torch.uint8)
+    """Clip in place and truncate: Pillow's way from a number to a pixel."""
+    return copy_values(values.clamp_(0, 255), torch.empty(values.shape, dtype=torch.uint8, device=values.device))
