@@ -125,6 +125,7 @@ def test_grain_is_the_noise_of_a_smooth_picture(deviation: float, channels: int,
     edge = (slope > 0.45).float()
     noise = torch.randn(slope.shape, generator=generator(seed))
     assert float(grain(slope)) < 1e-6
+    assert grain(slope[None, :, :1]).tolist() == [0.0]
     for smooth in (slope, edge):
         assert float(grain(smooth + deviation * noise)) == pytest.approx(deviation, rel=0.3)
 

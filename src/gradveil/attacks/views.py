@@ -72,7 +72,9 @@ def grain(pictures: Tensor) -> Tensor:
     The median of differences along both diagonals: edges, and patterns on less than half of the picture, do not count.
     """
     both = pictures[..., 1:, 1:] + pictures[..., :-1, :-1] - pictures[..., 1:, :-1] - pictures[..., :-1, 1:]
-    return both.abs().flatten(-3).median(-1).values / (2 * _MEDIAN)
+    sizes = both.abs().flatten(-3)
+    # A picture that is one pixel high or wide has no such detail.
+    return sizes.median(-1).values / (2 * _MEDIAN) if sizes.shape[-1] else sizes.sum(-1)
 
 
 def _clipped_view(noise: float, levels: Tensor) -> View:
