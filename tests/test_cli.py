@@ -24,6 +24,7 @@ from gradveil.defenses import DEFENSES, DpSgd, parse_defense
 from gradveil.io.pictures import to_pil
 from gradveil.models import build
 from gradveil.types import Batch, Dataset, to_unit
+from gradveil.version import __version__
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ def gradveil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
         return Finished(int(ended.value.code or 0), captured.out, captured.err)
 
     return run
+
+
+def test_the_version_needs_no_command(gradveil: Command) -> None:
+    assert gradveil("--version").stdout.strip() == __version__
 
 
 def test_help_does_not_load_torch(gradveil: Command) -> None:

@@ -328,12 +328,13 @@ def test_the_command_says_what_would_do(monkeypatch: pytest.MonkeyPatch, tmp_pat
 class BatchNormed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.register_buffer("mean", torch.full((6,), 0.5))
         self.first = nn.Linear(6, 5)
         self.norm = nn.BatchNorm1d(5)
         self.second = nn.Linear(5, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(self.norm(self.first(x)))
+        return self.second(self.norm(self.first(x - self.mean)))
 
 
 def users_app(mods: list[object], *, listed: bool) -> ClientApp:
@@ -397,13 +398,21 @@ def test_a_mod_defends_the_update_and_nothing_else(listed: bool) -> None:
             assert int((one == before[name]).sum()) >= one.numel() // 2
         else:
             assert torch.equal(one, plain[name])
+    noisy = trained([defense_mod("gaussian:1")], listed=listed)
+    assert {name for name, one in noisy.items() if not torch.equal(one, plain[name])} == {
+        name for name in parameters if not torch.equal(plain[name], before[name])
+    }
     assert int(pruned["norm.num_batches_tracked"]) == 2
     assert not torch.equal(pruned["norm.running_mean"], before["norm.running_mean"])
 
 
 def test_a_mods_settings_are_those_of_a_gradient_and_its_draws_those_of_seed_round_and_node() -> None:
     before, _ = weights_in(False)
-    parameters = dict(BatchNormed().named_parameters())
+    plain = trained([], listed=False)
+    # The bias before batch norm changes nothing, so that its gradient is nought.
+    parameters = {
+        name: one for name, one in BatchNormed().named_parameters() if not torch.equal(plain[name], before[name])
+    }
 
     def update(*, lr: float, defense: str, **where: int) -> dict[str, torch.Tensor]:
         after = trained([defense_mod(defense, lr=lr, seed=3)], listed=False, **where)

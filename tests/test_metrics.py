@@ -11,6 +11,13 @@ def test_psnr_of_a_known_error() -> None:
     assert metrics.psnr(truth, truth).tolist() == [200.0] * 3
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 1, 9), (1, 5, 5), (1, 6, 6), (3, 10, 11)])
+def test_ssim_of_small_images(shape: tuple[int, int, int]) -> None:
+    truth = torch.rand((2, *shape), generator=torch.Generator().manual_seed(0))
+    assert metrics.ssim(truth, truth).tolist() == pytest.approx([1.0] * 2, abs=1e-3)
+    assert bool((metrics.ssim(1 - truth, truth) < 1).all())
+
+
 def test_ssim_is_one_for_equal_images_and_falls_with_noise(fashion: Dataset) -> None:
     truth = to_unit(fashion.test.images[:4])
     noise = torch.rand(truth.shape, generator=torch.Generator().manual_seed(0))

@@ -38,7 +38,7 @@ from gradveil.training.batches import (
 )
 from gradveil.training.networks import load_model
 from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
-from gradveil.types import Batch, Dataset, Gradients, to_unit
+from gradveil.types import Batch, Dataset, Gradients, ImageSet, to_unit
 
 RECIPE = Recipe(epochs=3, batch_size=32, lr=0.05)
 
@@ -106,6 +106,15 @@ def test_training_learns_and_keeps_its_history(few: Dataset, tmp_path: Path) -> 
     with torch.no_grad():
         guesses = model(few.test.images.float() / 255).argmax(1)
     assert float((guesses == few.test.labels).float().mean()) == pytest.approx(trained.accuracy)
+
+
+def test_one_class_is_refused(few: Dataset, tmp_path: Path) -> None:
+    alone = Dataset(
+        "alone", *(ImageSet(one.images, torch.zeros_like(one.labels), ("a",)) for one in (few.train, few.test))
+    )
+    with pytest.raises(GradveilError, match="at least two classes, alone has 1"):
+        train(alone, "mlp-16", tmp_path / "run", recipe=Recipe(epochs=1))
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_recipe_is_the_published_one() -> None:

@@ -30,14 +30,16 @@ def test_plain_class_folders_are_split_by_the_seed(tmp_path, fashion):
     assert every == {image.numpy().tobytes() for image in fashion.train.images[:30]}
 
 
-@pytest.mark.parametrize("test_folder", ["test", "val"])
-def test_split_folders_are_read_in_sorted_order(tmp_path, fashion, test_folder):
+@pytest.mark.parametrize(
+    ("train_folder", "test_folder"), [("train", "test"), ("train", "val"), ("Train", "Validation")]
+)
+def test_split_folders_are_read_in_sorted_order(tmp_path, fashion, train_folder, test_folder):
     images = fashion.train.images
-    class_folders(tmp_path / "train", images, ["a", "b"], 3)
+    class_folders(tmp_path / train_folder, images, ["a", "b"], 3)
     class_folders(tmp_path / test_folder, images[50:], ["a", "b"], 2)
-    (tmp_path / "train/a/notes.txt").write_text("not an image")
-    (tmp_path / "train/a/._000.png").write_bytes(b"dropping")
-    (tmp_path / "train/.cache").mkdir()
+    (tmp_path / train_folder / "a/notes.txt").write_text("not an image")
+    (tmp_path / train_folder / "a/._000.png").write_bytes(b"dropping")
+    (tmp_path / train_folder / ".cache").mkdir()
     got = load(f"folder:{tmp_path}")
     assert torch.equal(got.train.images, images[:6])
     assert torch.equal(got.test.images, images[50:54])

@@ -84,7 +84,7 @@ def test_every_kind_of_image_gets_the_same_pixels(text: str, channels: int, grey
 
 
 def test_pil_images_keep_their_mode(colour: Tensor) -> None:
-    transform = PolicyTransform(POLICY)
+    transform = PolicyTransform(str(POLICY))
     picture = to_pil(colour[0])
     assert transform(picture).mode == "RGB"
     assert transform(picture.convert("L")).mode == "L"

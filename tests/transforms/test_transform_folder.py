@@ -143,7 +143,9 @@ def test_sixteen_bits_are_refused_and_other_modes_converted(tmp_path: Path) -> N
     assert read(tmp_path / "out/grey.png").getpixel((0, 0)) == 245
     assert read(tmp_path / "out/print.jpg.png").mode == "RGB"
     Image.new("I;16", (5, 4), 4000).save(tmp_path / "in/deep.png")
-    assert "deep.png: mode I;16 has more than 8 bits" in refusal(Policy.parse("0"), tmp_path / "in", tmp_path / "out")
+    assert "deep.png: expected 8 bits per channel, got more (mode I;16)" in refusal(
+        Policy.parse("0"), tmp_path / "in", tmp_path / "out"
+    )
 
 
 def test_names_that_would_meet(tmp_path: Path) -> None:

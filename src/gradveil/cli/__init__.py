@@ -65,14 +65,19 @@ _add(about_policies, show, count)
 app.add_typer(about_policies, name="policies")
 
 
-@app.callback()
-def print_version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
-) -> None:
-    """Print the version where it is asked for."""
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(__version__)
         raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """What holds for every command."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Class folders: `<class>/*.jpg`, or `train/<class>/*.jpg` beside `val/` or `test/`."""
+"""Class folders: `<class>/*.jpg`, or `train/<class>/*.jpg` beside `val/` or `test/`, in capitals or not."""
 
 from collections import defaultdict
 
@@ -19,15 +19,18 @@ def read_class_folders(source: Source, seed: int) -> Parts:
 
     Without a `train` folder every class is split, four images for training to one for testing, by the seed.
     """
-    if not source.exists("train"):
+    train_folder = _spelling(source, "train")
+    if train_folder is None:
         everything = _class_folder_set(source, "")
         train, test = split_indices(everything.labels, everything.classes, source.where(""), seed=seed)
         return Parts(everything.take(train), everything.take(test))
     for name in _TEST_FOLDERS:
-        if source.exists(name):
-            training = _class_folder_set(source, "train")
-            return Parts(training, _class_folder_set(source, name, training.classes))
-    raise GradveilError(f"{source.where('train')} has no test part beside it; add {' or '.join(_TEST_FOLDERS[:2])}")
+        if (test_folder := _spelling(source, name)) is not None:
+            training = _class_folder_set(source, train_folder)
+            return Parts(training, _class_folder_set(source, test_folder, training.classes))
+    raise GradveilError(
+        f"{source.where(train_folder)} has no test part beside it; add {' or '.join(_TEST_FOLDERS[:2])}"
+    )
 
 
 def read_tiny_imagenet(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
@@ -44,6 +47,11 @@ def read_tiny_imagenet(entry: CatalogueEntry, source: Source, seed: int) -> Part
 def read_medical_mnist(entry: CatalogueEntry, source: Source, seed: int) -> Parts:
     """Medical MNIST as class folders, split already or not."""
     return read_class_folders(source, seed)
+
+
+def _spelling(source: Source, name: str) -> str | None:
+    """How a folder that may begin with a capital is called here."""
+    return next((one for one in (name, name.capitalize(), name.upper()) if source.exists(one)), None)
 
 
 def _class_folder_set(source: Source, under: str, classes: tuple[str, ...] | None = None) -> EncodedSet:

@@ -5,6 +5,7 @@ Images are floats in [0, 1] of shape (B, C, H, W); every result has one value pe
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torchmetrics.functional.image import structural_similarity_index_measure
 
 
@@ -20,6 +21,9 @@ def psnr(guess: Tensor, truth: Tensor) -> Tensor:
 
 def ssim(guess: Tensor, truth: Tensor) -> Tensor:
     """Structural similarity with a Gaussian window (k1 = .01, k2 = .03), (B,); 1 for equal images."""
+    # The window is mirrored at the border, which takes more than the five pixels that it reaches.
+    lacking = [max(0, 6 - size) for size in truth.shape[:1:-1]]
+    guess, truth = (F.pad(images, (0, lacking[0], 0, lacking[1]), mode="replicate") for images in (guess, truth))
     value = structural_similarity_index_measure(guess, truth, data_range=1.0, reduction="none", k1=0.01, k2=0.03)
     assert isinstance(value, Tensor)
     return value.reshape(len(guess))

@@ -69,6 +69,10 @@ def train(
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
     network = defense.network(untrained_model(model, dataset, seed=seed), seed=seed)
     classes = len(dataset.train.classes)
+    if classes < 2:
+        raise GradveilError(
+            f"a classifier needs at least two classes, {dataset.name} has {classes}: add another class folder"
+        )
     sampled = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
     _claim(folder, dataset, model_name(model), recipe, defense, seed)

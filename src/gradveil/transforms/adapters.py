@@ -20,6 +20,7 @@ from gradveil.errors import GradveilError
 from gradveil.io.pictures import to_pil
 from gradveil.transforms.library import check_images
 from gradveil.transforms.policy import Policy, RandomChoices, effective_steps
+from gradveil.transforms.policy_file import load_policy
 from gradveil.transforms.reference import PILLOW, to_rgb, to_tensor, with_pillow
 from gradveil.types import to_bytes, to_unit
 
@@ -29,15 +30,15 @@ P = TypeVar("P", Image.Image, Tensor, Array, Picture)
 
 
 class PolicyTransform:
-    """A policy as the `transform=` of a dataset.
+    """A policy, or its text or file such as "3-1-7" or "policy.json", as the `transform=` of a dataset.
 
     Takes and returns PIL images (grey or RGB), tensors `(C, H, W)` or `(B, C, H, W)`, and numpy arrays `(H, W)`, `(H,
     W, C)` or `(B, H, W, C)`; uint8, or floats in [0, 1] that are rounded to 8 bits on the way. The draw is a function
     of (seed, epoch, pixels), whatever the number of workers; two identical images get the same draw.
     """
 
-    def __init__(self, policy: Policy, seed: int = 0) -> None:
-        self.policy = policy
+    def __init__(self, policy: Policy | str, seed: int = 0) -> None:
+        self.policy = load_policy(policy) if isinstance(policy, str) else policy
         self.seed = seed
         # Shared memory, so that workers which outlive an epoch hear of the next one.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]

@@ -122,7 +122,10 @@ def _open(path: Path) -> Image.Image:
         with refusing_huge_images():
             image = decode_image(path.read_bytes())
         if image.mode.startswith(("I", "F")):
-            raise GradveilError(f"mode {image.mode} has more than 8 bits per channel")
+            raise GradveilError(
+                f"expected 8 bits per channel, got more (mode {image.mode}), which a policy would cut off; convert it first, "
+                "e.g. mogrify -depth 8"
+            )
         return to_eight_bit(image)
     except (OSError, GradveilError) as error:
         raise GradveilError(f"{path}: {error}") from error

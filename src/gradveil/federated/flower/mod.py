@@ -38,7 +38,8 @@ def defense_mod(defense: str | Defense, *, lr: float = 1.0, seed: int | None = N
 class DefenseMod:
     """A Flower mod: weights w come in, the app sends w' back, and w - lr x D((w - w') / lr) leaves instead.
 
-    The defense D gets all parameters of a record at once. Whole numbers and batch-norm statistics leave as they are.
+    The defense D gets all parameters of a record at once. Whole numbers, batch-norm statistics and whatever the training did not
+    touch leave as they are: a buffer, such as a registered mean, or a frozen layer is no parameter.
     """
 
     defense: Defense
@@ -68,6 +69,7 @@ class DefenseMod:
         update = {
             key: torch.from_numpy(np.asarray((old[key].astype(np.float64) - new[key]) / self.lr))
             for key in _trained_arrays(list(new), new)
+            if not np.array_equal(old[key], new[key])
         }
         shared = self.defense.gradients(update, seed=seed)
         result = dict(after)
