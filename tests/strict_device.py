@@ -1,8 +1,9 @@
 """A second device without hardware, stricter than any: what runs on it with the CPU's numbers should run on a GPU at once.
 
 Its tensors are CPU tensors behind another device's name. As on CUDA, they do not mix with CPU tensors and are no numpy arrays.
-As on MPS, there is no float64. And nobody draws random numbers there: they would not be those of the seed. It shows forgotten
-`device=`, hidden `.cpu()` and numpy on the way; speed, memory and the last digits of a real device it does not show.
+As on MPS, there is no float64. Nobody draws random numbers there, which would not be those of the seed, and nothing is pickled
+that is there. It shows forgotten `device=`, hidden `.cpu()` and numpy on the way; speed, memory and the last digits of a real
+device it does not show.
 
 torch loads it by itself where it finds the entry point `torch.backends: strict = strict_device:register`, also in worker
 processes; see `entry_point`. That is how makers of devices bring theirs along.
@@ -64,6 +65,9 @@ class StrictTensor(torch.Tensor):
 
     def numpy(self, **_: object) -> Any:
         raise TypeError(f"a tensor on {NAME} is no numpy array: call cpu() first")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a tensor on {NAME} is about to leave this process: call cpu() first")
 
     def __array__(self, *_: object) -> Any:
         return self.numpy()
