@@ -5,7 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed import HashStore
 
 import strict_device
 from gradveil.attacks import ATTACKS, Attack, Evidence, Reconstruction, fast, parse_attack
@@ -21,7 +21,10 @@ from gradveil.attacks.attack import OnIteration
 from gradveil.attacks.inverting import invert
 from gradveil.attacks.objectives import cosine_distance
 from gradveil.auditing.claim import read_claim
+from gradveil.auditing.matrix import run_audit
+from gradveil.auditing.plan import AuditSettings
 from gradveil.cli import main
+from gradveil.cli.audit import command_of
 from gradveil.client import Aggregate, FedAvg, share
 from gradveil.defenses import DEFENSES, EXAMPLES, Defense, GaussianNoise, NoDefense, Prune, parse_defense
 from gradveil.devices import CPU, Device, parse_device
@@ -30,9 +33,11 @@ from gradveil.federated import FederatedPlan, federate
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious.attacking import attack_recording
 from gradveil.federated.folder import SETTINGS
+from gradveil.federated.gossip.group import Group
+from gradveil.federated.gossip.peer import Peer
+from gradveil.federated.gossip.results import read_result
 from gradveil.federated.gossip.settings import GossipSettings
 from gradveil.federated.gossip.topology import parse_topology
-from gradveil.federated.gossip.training import gossip
 from gradveil.federated.recordings import read_recording, recordings_in
 from gradveil.io.tensors import read_tensors
 from gradveil.leakage.measuring import measure
@@ -40,7 +45,7 @@ from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.store import read_records
 from gradveil.models import build, untrained_model
-from gradveil.progress import Advance, Unit
+from gradveil.progress import Advance, Unit, ignore
 from gradveil.scores import Scorer
 from gradveil.scores.privacy import SCORES
 from gradveil.searching import SearchPlan, search
@@ -270,16 +275,28 @@ def test_federated_rounds_are_the_same(
         federate(plan, few, tmp_path / "strict", curiosity=Curiosity(rounds=(1,)))
 
 
-def test_participants_without_a_server_end_with_the_same_weights(
-    strict: Device, few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Mirror(Group):
+    """A participant among mirrors: everybody sends what it sent last."""
+
+    def gather_texts(self, key: str, text: str) -> list[str]:
+        return [text] * self.size
+
+    def _transfer(self, leaving: Mapping[int, Tensor], arriving: Mapping[int, Tensor]) -> None:
+        for other, flat in arriving.items():
+            flat.copy_(leaving[other]) if other in leaving else flat.zero_()
+
+
+def test_a_participant_without_a_server_ends_with_the_same_weights(
+    strict: Device, few: Dataset, tmp_path: Path
 ) -> None:
-    strict_device.entry_point(tmp_path / "entry")
-    monkeypatch.syspath_prepend(tmp_path / "entry")  # participants are processes and look where this one does
-    plan = FederatedPlan(few.name, "lenet-4", participants=2, rounds=2, batch=4)
-    ring = GossipSettings(plan, parse_topology("ring", 2), evaluations=1)
-    one, other = (gossip(replace(ring, device=device), few, tmp_path / device.kind) for device in (CPU, strict))
-    assert other.weights.read_bytes() == one.weights.read_bytes()
-    assert other.peers == one.peers
+    plan = FederatedPlan(few.name, "convnet-4", participants=2, rounds=2, batch=4)
+    found = []
+    for device in (CPU, strict):
+        settings = GossipSettings(plan, parse_topology("ring", 2), evaluations=1, device=device)
+        peer = Peer(settings, few, tmp_path / device.kind, Mirror(0, 2, HashStore(), 1.0))
+        peer.train(ignore)
+        found.append((peer.weights.read_bytes(), peer.history, read_result(settings, peer.folder).peers))
+    assert found[0] == found[1]
 
 
 def test_updates_arrive_where_the_server_computes(strict: Device, few: Dataset) -> None:
@@ -295,51 +312,35 @@ def test_updates_arrive_where_the_server_computes(strict: Device, few: Dataset) 
     assert all(torch.equal(got.buffers[name], tensor) for name, tensor in sent.buffers.items())
 
 
-def gradveil(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own: torch looks for devices when it is imported."""
-    return subprocess.run(
-        [sys.executable, "-m", "gradveil", *arguments],
-        env=os.environ | environment,
+def test_an_audit_from_the_command_line(
+    fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    small = AuditSettings(
+        fashion.name, "lenet-4", ("prune:0.5",), stages=("1",), images=2, iterations=2, device=strict_device.NAME
+    )
+    command = f"{command_of(small, tmp_path / 'strict')} --format md --workers 2"
+    # In a process of its own, as torch looks for devices when it is imported; its workers inherit where to look.
+    environment = os.environ | strict_device.entry_point(tmp_path / "entry")
+    done = subprocess.run(
+        [sys.executable, "-m", *command.replace("--device strict", "--device auto").split()],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
     )
-
-
-def test_an_audit_from_the_command_line(tmp_path: Path) -> None:
-    environment = strict_device.entry_point(tmp_path / "entry")
-    shared = [
-        "--model",
-        "lenet-4",
-        "--defenses",
-        "prune:0.5",
-        "--iterations",
-        "2",
-        "--images",
-        "2",
-        "--stages",
-        "0,1",
-        "--json",
-    ]
-
-    def audit(device: str, folder: str) -> subprocess.CompletedProcess[str]:
-        out = ("--device", device, "--out", str(tmp_path / folder), "--workers", "2")
-        return gradveil("audit", *shared, *out, **environment)
-
-    here, there = audit("cpu", "cpu"), audit("auto", "strict")
-    assert there.returncode == 0, there.stderr
-    assert "device: strict:0" in there.stderr
-    for part in ("overall", "verdicts"):
-        assert json.loads(there.stdout)[part] == json.loads(here.stdout)[part]
-    records, problems = read_records(tmp_path / "strict")
-    assert {record.scenario.device for record in records} == {"strict"}
-    assert len(records) == 2 * 2 * 5  # images, stages, defenses by attackers
-    assert not problems
-    assert [plan.device for plan in read_claim(tmp_path / "strict").plans] == ["strict"]
-    mixed = audit("cpu", "strict")
-    assert (mixed.returncode, mixed.stdout) == (2, "")
-    assert "holds an audit with another device" in mixed.stderr
+    assert done.returncode == 0, done.stderr
+    assert "device: strict:0" in done.stderr
+    run_audit(replace(small, device="cpu").parse(), fashion, tmp_path / "cpu")
+    here, there = (read_records(tmp_path / name)[0] for name in ("cpu", "strict"))
+    assert len(here) == 2 * 5  # images; three defenses, of which two are attacked by two
+    assert {record.scenario.device for record in there} == {"strict"}
+    plain = [replace(record, scenario=replace(record.scenario, device="cpu")) for record in there]
+    assert sorted(plain, key=str) == sorted(here, key=str)
+    assert read_claim(tmp_path / "strict").plans == (small,)
+    monkeypatch.setattr(sys, "argv", command.replace("--device strict", "").split())
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "holds an audit with another device" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -438,18 +439,16 @@ def test_memory_that_is_not_there() -> None:
     ids=["share", "fedavg", "aggregate"],
 )
 def test_at_paper_scale_everything_stays_on_the_device(client: object, defense: Defense) -> None:
-    """A hundred images of CIFAR-10 behind resnet20-4: shapes and devices as CUDA has them, without numbers or a GPU."""
-    device = torch.device("cuda:0")
-    network, mode = build("resnet20-4", (3, 32, 32), 10), FakeTensorMode()
-    network._apply(lambda tensor: FakeTensor(mode, tensor.to("meta"), device))
-    with mode:
-        images = torch.zeros(100, 3, 32, 32, device=device).requires_grad_()
-        labels = torch.zeros(100, dtype=torch.int64, device=device)
-        shared = defense.share(client, network, Batch(images, labels), seed=0)  # type: ignore[arg-type]
-        assert {name: tensor.shape for name, tensor in shared.items()} == {
-            name: parameter.shape for name, parameter in network.named_parameters()
-        }
-        assert {tensor.device for tensor in shared.values()} == {device}
-        distance = cosine_distance(tuple(shared.values()), tuple(one.detach() for one in shared.values()))
-        (slope,) = torch.autograd.grad(distance, images)
-        assert (slope.shape, slope.device) == (images.shape, device)
+    """A hundred images of CIFAR-10 behind resnet20-4, on the device that has shapes and no numbers."""
+    device = torch.device("meta")
+    network = build("resnet20-4", (3, 32, 32), 10).to(device)
+    images = torch.zeros(100, 3, 32, 32, device=device).requires_grad_()
+    labels = torch.zeros(100, dtype=torch.int64, device=device)
+    shared = defense.share(client, network, Batch(images, labels), seed=0)  # type: ignore[arg-type]
+    assert {name: tensor.shape for name, tensor in shared.items()} == {
+        name: parameter.shape for name, parameter in network.named_parameters()
+    }
+    assert {tensor.device for tensor in shared.values()} == {device}
+    distance = cosine_distance(tuple(shared.values()), tuple(one.detach() for one in shared.values()))
+    (slope,) = torch.autograd.grad(distance, images)
+    assert (slope.shape, slope.device) == (images.shape, device)
