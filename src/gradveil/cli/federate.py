@@ -139,7 +139,7 @@ def federate(
             if server.later:
                 history = trainer.train(curiosity)
             else:
-                with watching(folder, plan, device, data_dir=options.data_dir):
+                with watching(folder, plan, data_dir=options.data_dir, device=device):
                     history = trainer.train(curiosity)
                     leaks = attack_recorded(folder, how, own)
     if not history and not leaks and not options.json:

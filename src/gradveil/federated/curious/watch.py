@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gradveil import datasets
-from gradveil.devices import Device
+from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.federated.curious.attacking import attack_recording
 from gradveil.federated.folder import ATTACK_SETTINGS
@@ -110,7 +110,7 @@ def _end_with_standard_input() -> None:
 
 
 @contextmanager
-def watching(folder: Path, plan: FederatedPlan, device: Device, *, data_dir: Path | None) -> Iterator[None]:
+def watching(folder: Path, plan: FederatedPlan, *, data_dir: Path | None, device: Device = CPU) -> Iterator[None]:
     """Attack what is recorded in `folder` while the block runs, at the lowest priority and on one thread.
 
     The attacks end with the block. What they had no time for is left to `attack_all`, which need not give way to anybody.
