@@ -97,7 +97,9 @@ def test_attacks_rebuild_the_same(
 ) -> None:
     # One needs a fully connected layer in front, another has a prior on batch norm and restarts that look at each other.
     network = {"analytic": untrained_model("mlp-8", few).eval(), "grad-inversion": small_net}.get(name, lenet)
-    settings = {"analytic": {}, "grad-inversion": {"iterations": 1, "restarts": 2}}.get(name, {"iterations": 1})
+    settings = {"analytic": {}, "grad-inversion": {"iterations": 1, "restarts": 2}}.get(
+        name, {"iterations": 1, "restarts": 1}
+    )
     attack = parse_attack(name, **settings)
     chosen = few.train.take([0])
     gradients = share(network, Batch(to_unit(chosen.images), chosen.labels))
