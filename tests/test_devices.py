@@ -26,7 +26,7 @@ from gradveil.auditing.plan import AuditSettings
 from gradveil.cli import main
 from gradveil.cli.audit import command_of
 from gradveil.client import Aggregate, FedAvg, share
-from gradveil.defenses import DEFENSES, EXAMPLES, Defense, GaussianNoise, NoDefense, Prune, parse_defense
+from gradveil.defenses import DEFENSES, EXAMPLES, Defense, GaussianNoise, Prune, parse_defense
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.federated import FederatedPlan, federate
@@ -127,13 +127,13 @@ def same_records(scenario: Scenario, network: nn.Module, data: Dataset, folder: 
 
 
 @pytest.mark.parametrize("defense", [*(QUICK.get(name, name) for name in DEFENSES), "3-1-7 | clip:0.1"])
-@pytest.mark.parametrize("attacker", ["plain", "adaptive"])
 def test_defenses_leave_the_same_records(
-    defense: str, attacker: str, strict: Device, few: Dataset, lenet: nn.Module, tmp_path: Path
+    defense: str, strict: Device, few: Dataset, lenet: nn.Module, tmp_path: Path
 ) -> None:
+    # What a defense does to a gradient does not depend on the attacker, and the one who knows it uses all of it.
     chosen = parse_defense(defense)
     network = chosen.network(lenet, seed=0)
-    scenario = Scenario(few.name, "lenet-4", Stage(), fast(iterations=2), chosen, attacker)  # type: ignore[arg-type]
+    scenario = Scenario(few.name, "lenet-4", Stage(), fast(iterations=2), chosen, "adaptive")
     same_records(scenario, network, few, tmp_path, strict)
 
 
@@ -216,9 +216,7 @@ def killed_after_two_steps(title: str, total: int, unit: Unit) -> Iterator[Advan
     yield advance
 
 
-@pytest.mark.parametrize(
-    "defense", [NoDefense(), Prune(0.5), parse_defense("precode:k=8"), parse_defense("dp-sgd")], ids=str
-)
+@pytest.mark.parametrize("defense", [Prune(0.5), parse_defense("dp-sgd")], ids=str)
 def test_a_training_ends_with_the_same_weights(defense: Defense, strict: Device, few: Dataset, tmp_path: Path) -> None:
     recipe = Recipe(epochs=2, batch_size=24)
     one = train(few, "lenet-4", tmp_path / "cpu", recipe=recipe, defense=defense)
