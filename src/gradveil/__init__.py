@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from gradveil.auditing.matrix import run_audit as audit
     from gradveil.client import Aggregate, FedAvg, share
     from gradveil.datasets import load
+    from gradveil.devices import Device
+    from gradveil.devices import parse_device as device
     from gradveil.federated.plan import FederatedPlan
     from gradveil.federated.rounds import federate
     from gradveil.leakage.identification import identify
@@ -61,6 +63,7 @@ _HOMES = {
     "Aggregate": "client",
     "AuditPlan": "auditing",
     "Batch": "types",
+    "Device": "devices",
     "Evidence": "attacks",
     "FedAvg": "client",
     "FederatedPlan": "federated.plan",
@@ -74,6 +77,7 @@ _HOMES = {
     "Stage": "training.stage",
     "audit": "auditing.matrix:run_audit",
     "build": "models",
+    "device": "devices:parse_device",
     "federate": "federated.rounds",
     "identify": "leakage.identification",
     "invert": "attacks.inverting",
@@ -93,6 +97,7 @@ __all__ = [
     "Aggregate",
     "AuditPlan",
     "Batch",
+    "Device",
     "Evidence",
     "FedAvg",
     "FederatedPlan",
@@ -112,6 +117,7 @@ __all__ = [
     "build",
     "datasets",
     "defenses",
+    "device",
     "federate",
     "federated",
     "identify",

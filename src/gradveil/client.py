@@ -158,8 +158,8 @@ def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | Non
 
 
 def gradient_norm(gradient: Iterable[Tensor]) -> Tensor:
-    """The Euclidean length of all tensors together, a scalar in double precision."""
-    return torch.stack([tensor.double().square().sum() for tensor in gradient]).sum().sqrt()
+    """The Euclidean length of all tensors together, a scalar in double precision on the CPU: not every device has it."""
+    return torch.stack([tensor.cpu().double().square().sum() for tensor in gradient]).sum().sqrt()
 
 
 def trainable_parameters(model: nn.Module) -> tuple[tuple[str, ...], tuple[Tensor, ...]]:

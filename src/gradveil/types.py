@@ -72,6 +72,10 @@ class Batch:
     images: Tensor
     labels: Tensor
 
+    def to(self, device: torch.device) -> "Batch":
+        """The same on a device."""
+        return Batch(self.images.to(device), self.labels.to(device))
+
 
 # A client's shared gradient: one tensor per model parameter, by parameter name, in the model's order.
 Gradients = dict[str, Tensor]

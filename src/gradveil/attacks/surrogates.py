@@ -31,9 +31,9 @@ def apply_with_slope(op: Operation, sign: int, images: Tensor) -> Tensor:
 
 
 def apply_kernel(op: Operation, sign: int, images: Tensor) -> Tensor:
-    """The kernel on floats in [0, 1], rounded to bytes first."""
-    pixels = to_bytes(images)
-    return to_unit(op.apply(pixels, torch.full((len(pixels),), sign))).to(images.dtype)
+    """The kernel on floats in [0, 1], rounded to bytes first; on the CPU, where it is exact to the last bit."""
+    pixels = to_bytes(images).cpu()
+    return to_unit(op.apply(pixels, torch.full((len(pixels),), sign))).to(images)
 
 
 def apply_surrogate(op: Operation, sign: int, images: Tensor) -> Tensor:

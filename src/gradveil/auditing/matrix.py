@@ -46,7 +46,7 @@ def run_audit(
     `say` hears what the audit can find, as soon as nothing is refused any more.
     """
     indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
-    source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder)
+    source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
     if plan.weights is not None:
         source.at(plan.stages[0])  # weights that do not fit are refused before anything is written
     for table in (ACCURACIES, PROPERTIES, PERCEPTION):
@@ -64,7 +64,9 @@ def run_audit(
         for stage, defense in product(plan.stages, plan.defenses):
             network = source.at(stage, defense, progress=progress).module
             if defense == NoDefense():
-                properties += stage_properties(network, str(stage), dataset.train, indices)
+                with plan.device.computing("the size of the model"):
+                    here = plan.device.place(network)
+                    properties += stage_properties(here, str(stage), dataset.train, indices)
             for scenario in plan.scenarios(dataset.name, stage, defense):
                 records += measure(
                     scenario,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gradveil.attacks import ATTACKS, Attack, Attacker, AttackSettings, attack_settings, fast, parse_attack
 from gradveil.defenses import Defense, NoDefense, Random, parse_defense
+from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED, Scenario, ScenarioKey
 from gradveil.models import Model, model_name
@@ -32,6 +33,7 @@ class AuditPlan:
     - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
       private image ranks above, where 0.5 is chance.
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
+    - `device` is where networks are trained and attacked.
 
         AuditPlan("convnet-16", defenses=(Prune(0.9),), attacks=(fast(iterations=200),), images=16)
     """
@@ -47,6 +49,7 @@ class AuditPlan:
     weights: Path | None = None
     seed: int = 0
     tolerance: float = TOLERANCE
+    device: Device = CPU
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *self.defenses)}.values()))
@@ -64,7 +67,7 @@ class AuditPlan:
         """What is attacked of one defense at one stage."""
         name = model_name(self.model)
         return [
-            Scenario(dataset, name, stage, attack, defense, attacker, self.seed)
+            Scenario(dataset, name, stage, attack, defense, attacker, self.seed, device=self.device)
             for attack in self.attacks
             for attacker in attackers_of(str(defense))
         ]
@@ -86,6 +89,7 @@ class AuditPlan:
             None if self.weights is None else str(self.weights),
             self.seed,
             self.tolerance,
+            self.device.kind,
         )
 
     def _stage_text(self, stage: Stage) -> str:
@@ -115,6 +119,7 @@ class AuditSettings:
     weights: str | None = None
     seed: int = 0
     tolerance: float = TOLERANCE
+    device: str = CPU.kind
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
@@ -131,6 +136,8 @@ class AuditSettings:
             )
         if not all(0 < value < 200 for value in self.eps):
             raise GradveilError(f"expected eps in dB such as 20, got {', '.join(f'{value:g}' for value in self.eps)}")
+        if re.fullmatch(r"[a-z0-9:]+(,precision=[a-z]+)?", self.device) is None:
+            raise GradveilError(f"expected a device such as cpu or cuda, got {self.device!r}")
         if not 0.5 < self.tolerance <= 1:
             raise GradveilError(f"expected a tolerance above 0.5, which is chance, up to 1, got {self.tolerance:g}")
         self.parse_stages()
@@ -149,6 +156,7 @@ class AuditSettings:
             None if self.weights is None else Path(self.weights),
             self.seed,
             self.tolerance,
+            parse_device(self.device),
         )
 
     def parse_stages(self) -> tuple[Stage, ...]:
@@ -175,6 +183,7 @@ class AuditSettings:
             replace(
                 ScenarioKey(self.dataset, self.model, stage, defense, name, None, self.seed, attacker=attacker),
                 **asdict(settings),
+                device=self.device,
             )
             for stage in self.parse_stages()
             for defense in self.defenses

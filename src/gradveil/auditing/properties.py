@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from gradveil.client import gradient_norm, loss_of, share
+from gradveil.client import gradient_norm, loss_of, share, trainable_parameters
 from gradveil.io.pictures import readable_pixels
 from gradveil.leakage.records import Record
 from gradveil.types import Batch, ImageSet, to_unit
@@ -68,10 +68,11 @@ def image_properties(records: Sequence[Record]) -> Properties:
 def stage_properties(network: nn.Module, stage: str, images: ImageSet, indices: Sequence[int]) -> list[StageProperties]:
     """Loss and length of the undefended gradient of each image; `stage` is what the records call the network's stage."""
     network.eval()
+    device = trainable_parameters(network)[1][0].device
     found = []
     for index in indices:
         one = images.take([index])
-        batch = Batch(to_unit(one.images), one.labels)
+        batch = Batch(to_unit(one.images), one.labels).to(device)
         with torch.no_grad():
             loss = float(loss_of(network, batch))
         norm = float(gradient_norm(share(network, batch).values()))

@@ -13,6 +13,7 @@ from gradveil.cli.options import (
     AttackerOption,
     AttackOption,
     DefenseOption,
+    DeviceOptions,
     IterationsOption,
     LabelsOption,
     NetworkOptions,
@@ -58,6 +59,7 @@ def attack(
     unordered: Annotated[bool, Option("--unordered", help="The order of local training images is not known.")] = False,
     out: Annotated[Path, Option(help="Run folder. Records of all runs are kept there.")] = Path("runs/attack"),
     workers: WorkersOption = DEFAULT_WORKERS,
+    where: DeviceOptions,
     options: RunOptions,
 ) -> None:
     """Attack the gradients of test images. Images that were attacked before are not attacked again.
@@ -86,13 +88,14 @@ def attack(
         list_attacks(json=options.json)
         return
     check_folder(out)
-    chosen = parse_indices(indices)
+    chosen, device = parse_indices(indices), where.choose()
     loaded = options.load(network.dataset)
     # Bad names are refused here, before a network is trained for nothing.
-    key = ScenarioKey(network.dataset, "", Stage(), seed=options.seed, ordered=not unordered, **asdict(how))
+    named = asdict(how) | {"device": device.text}
+    key = ScenarioKey(network.dataset, "", Stage(), seed=options.seed, ordered=not unordered, **named)
     scenario = key.parse()
     check(scenario, loaded.test, chosen)
-    opened = network.open(loaded, options.seed, steps=stage, defense=scenario.defense)
+    opened = network.open(loaded, options.seed, device=device, steps=stage, defense=scenario.defense)
     scenario = replace(scenario, model=opened.name, stage=opened.stage)
     records = measure(
         scenario, opened.module, loaded.test, chosen, out, public=loaded.train, workers=workers, progress=bar

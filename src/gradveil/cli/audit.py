@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from gradveil.cli.options import DEFAULT_WORKERS, IterationsOption, NetworkOptions, RunOptions, WorkersOption
+from gradveil.cli.options import (
+    DEFAULT_WORKERS,
+    DeviceOptions,
+    IterationsOption,
+    NetworkOptions,
+    RunOptions,
+    WorkersOption,
+)
 from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_table, say
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
 from gradveil.errors import GradveilError
@@ -40,6 +47,7 @@ def audit(
     form: FormatOption = "html",
     out: Annotated[Path | None, Option(help="Run folder. Default: runs/audit/DATASET-MODEL.")] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
+    where: DeviceOptions,
     options: RunOptions,
 ) -> None:
     """Attack every defense at every stage, with attackers who know it, and write a page with the verdicts.
@@ -77,6 +85,7 @@ def audit(
         weights=None if network.weights is None else str(network.weights),
         seed=options.seed,
         tolerance=tolerance,
+        device=where.choose().text,
     )
     # Bad settings are refused before a weights file is opened to learn the model's name.
     name, dataset = network.name, network.dataset
@@ -148,6 +157,7 @@ def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = N
         "epochs": plan.epochs,
         "trainings": plan.trainings,
         "seed": plan.seed,
+        "device": None if plan.device == "cpu" else plan.device,
         "data-dir": None if data_dir is None else str(data_dir),
         "out": str(folder),
     }

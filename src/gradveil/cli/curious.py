@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from gradveil.cli.options import AttackerOption, DataDirOption, IterationsOption, JsonOption, LabelsOption
+from gradveil.cli.options import (
+    AttackerOption,
+    DataDirOption,
+    DeviceOptions,
+    IterationsOption,
+    JsonOption,
+    LabelsOption,
+    PrecisionOption,
+)
 from gradveil.cli.output import emit, percentile_and_firsts, print_table, say
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
@@ -30,13 +38,15 @@ class AttackOptions:
     iterations: IterationsOption = None
     labels: LabelsOption = None
 
-    def scenario(self, before: "Scenario | None", attack: str | None, seed: int | None) -> "Scenario":
+    def scenario(
+        self, before: "Scenario | None", attack: str | None, seed: int | None, device: str | None
+    ) -> "Scenario":
         """As `before` except for what was asked for. Each recording fills in what it is of."""
         from gradveil.leakage.scenario import ScenarioKey
         from gradveil.training.stage import Stage
 
         key = ScenarioKey("", "", Stage(), "none", "", None, 0) if before is None else before.key
-        asked = asdict(self) | {"attack": attack, "seed": seed}
+        asked = asdict(self) | {"attack": attack, "seed": seed, "device": device}
         return replace(key, **{name: value for name, value in asked.items() if value is not None}).parse()
 
 
@@ -48,6 +58,8 @@ def curious(
     model: Annotated[str | None, Option(help="Allow recordings to run this model, package.module:function.")] = None,
     dataset: Annotated[str | None, Option(help="Allow them to read this folder:PATH or hf:NAME.")] = None,
     data_dir: DataDirOption = None,
+    device: Annotated[str | None, Option(help="cpu, cuda, cuda:1, mps, xpu, auto. Default: the run's own.")] = None,
+    precision: PrecisionOption = "highest",
     seed: Annotated[int | None, Option(help="Same seed, same result. Default: the run's own.", min=0)] = None,
     json: JsonOption = False,
 ) -> None:
@@ -65,10 +77,11 @@ def curious(
     from gradveil.federated.history import read_history
     from gradveil.federated.recordings import recordings_in
 
-    before = read_attack_settings(folder)
+    chosen = None if device is None else DeviceOptions(device, precision).choose().text
+    before = read_attack_settings(folder, chosen)
     if before is None and attack is None:
         raise GradveilError(f"{folder} does not say how to attack: use --attack NAME")
-    scenario = how.scenario(before, attack, seed)
+    scenario = how.scenario(before, attack, seed, chosen)
     load = plan_loader(data_dir, model=model, dataset=dataset)
     if not recordings_in(folder):
         raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")

@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradveil.cli.audit import print_verdicts
-from gradveil.cli.options import DEFAULT_WORKERS, JsonOption, SeedOption, WorkersOption
+from gradveil.cli.options import DEFAULT_WORKERS, DeviceOptions, JsonOption, SeedOption, WorkersOption
 from gradveil.cli.output import check_folder, emit, say
 from gradveil.progress import Progress, bar, silent
 
 if TYPE_CHECKING:
     from gradveil.auditing.study import Study
+    from gradveil.devices import Device
 
 DATASET = "fashion-mnist-tenth"
 SEARCHED_MODEL = "convnet-16"
 
 
 def demo(
+    *,
     out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
     workers: WorkersOption = DEFAULT_WORKERS,
+    where: DeviceOptions,
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
@@ -30,7 +33,7 @@ def demo(
     It takes a few minutes on two cores, needs no network, and ends with OUT/report.html.
     """
     check_folder(out)
-    result = run_demo(out, seed=seed, workers=workers, progress=bar, say=say)
+    result = run_demo(out, seed=seed, workers=workers, device=where.choose(), progress=bar, say=say)
     if json:
         emit(
             {
@@ -78,6 +81,7 @@ def run_demo(
     size: Size = FULL_SIZE,
     seed: int = 0,
     workers: int = 1,
+    device: "Device | None" = None,
     progress: Progress = silent,
     say: Callable[[str], None] = lambda text: None,
 ) -> DemoResult:
@@ -88,6 +92,7 @@ def run_demo(
     from gradveil.auditing.plan import AuditPlan
     from gradveil.datasets import load
     from gradveil.defenses import Augment
+    from gradveil.devices import CPU
     from gradveil.models import untrained_model
     from gradveil.report import group_records, write_grid, write_page
     from gradveil.scores import Scorer
@@ -96,6 +101,7 @@ def run_demo(
     from gradveil.training.networks import load_model
     from gradveil.training.stage import Stage
 
+    device = device or CPU
     dataset = load(DATASET, seed=seed)
 
     say(
@@ -106,12 +112,21 @@ def run_demo(
     tenth = replace(tenth, test=tenth.test.take(range(0, len(tenth.test), 4)))
     # With so few images the published batch of 128 and rate of 0.1 would leave the model untrained.
     recipe = Recipe(epochs=size.epochs, batch_size=16, lr=0.02)
-    semi = train(tenth, SEARCHED_MODEL, folder / "semi", recipe=recipe, seed=seed, progress=progress)
+    semi = train(tenth, SEARCHED_MODEL, folder / "semi", recipe=recipe, seed=seed, device=device, progress=progress)
     trained, _ = load_model(semi.weights)
     fresh = untrained_model(SEARCHED_MODEL, dataset, seed=seed)
 
     say(f"2/3 a race between {size.policies} random policies on up to {size.score_images} images each")
-    scorer = Scorer(trained, fresh, dataset.test, images=size.score_images, batches=4, batch_size=25, seed=seed)
+    scorer = Scorer(
+        trained,
+        fresh,
+        dataset.test,
+        images=size.score_images,
+        batches=4,
+        batch_size=25,
+        seed=seed,
+        device=device,
+    )
     race = SearchPlan(policies=size.policies, keep=5, fresh=size.score_images // 2)
     found = search(scorer, folder / "study.sqlite3", race, workers=workers, progress=progress)
     policy = str(found.best[0].policy)
@@ -127,10 +142,11 @@ def run_demo(
         tuple(Stage("steps", count) for count in size.stages),
         images=size.images,
         seed=seed,
+        device=device,
     )
     notes = RunNotes(
         title="What your gradients give away, and what a searched policy changes",
-        commands=(f"gradveil demo --seed {seed}",),
+        commands=(f"gradveil demo --seed {seed}" + ("" if device == CPU else f" --device {device.kind}"),),
         remarks=(
             "A participant shares the gradient of one private image. The policy was searched on "
             f"{SEARCHED_MODEL}, semi-trained for {size.epochs} epochs on a tenth of {DATASET} ({semi.accuracy:.0%} of "

@@ -13,6 +13,7 @@ from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
+    from gradveil.devices import Device
     from gradveil.federated.curiosity import Curiosity
     from gradveil.federated.history import HistoryRow
     from gradveil.federated.plan import FederatedPlan
@@ -43,8 +44,8 @@ class EngineOptions:
     rank: Annotated[int | None, Option(help="Take part as this participant. The others are elsewhere.", min=0)] = None
     rendezvous: Annotated[str | None, Option(help="HOST:PORT of participant 0, where those with --rank meet.")] = None
 
-    def prepare(self, plan: "FederatedPlan", folder: Path, options: RunOptions) -> Engine:
-        """What trains as planned in `folder`. Wrong settings fail here, before anything starts."""
+    def prepare(self, plan: "FederatedPlan", folder: Path, device: "Device", options: RunOptions) -> Engine:
+        """What trains as planned in `folder` on the device. Wrong settings fail here, before anything starts."""
         from gradveil.naming import unknown
 
         if self.engine not in ENGINES:
@@ -54,21 +55,23 @@ class EngineOptions:
                 "--insecure and --root-certificates are about a SuperLink: --superlink HOST:PORT is missing"
             )
         if self.engine == "gloo":
-            return self._gossip(plan, folder, options)
+            return self._gossip(plan, folder, device, options)
         if (self.topology, self.rank, self.rendezvous) != (None, None, None):
             raise GradveilError(
                 "--topology, --rank and --rendezvous are for training without a server: use --engine gloo"
             )
         if self.engine == "flower":
-            return self._flower(plan, folder, options)
+            return self._flower(plan, folder, device, options)
         from gradveil.federated.rounds import federate
 
         if self.superlink is not None:
             raise GradveilError("a SuperLink is for Flower: use --engine flower")
         loaded = options.load(plan.dataset)
-        return Engine(lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, progress=bar).history)
+        return Engine(
+            lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, device=device, progress=bar).history
+        )
 
-    def _flower(self, plan: "FederatedPlan", folder: Path, options: RunOptions) -> Engine:
+    def _flower(self, plan: "FederatedPlan", folder: Path, device: "Device", options: RunOptions) -> Engine:
         from gradveil.federated.flower.setup import check_flower, disable_telemetry
 
         check_flower(ray=self.superlink is None)
@@ -80,7 +83,14 @@ class EngineOptions:
 
         # On another machine a relative folder would be anywhere.
         data_dir = options.data_dir and options.data_dir.resolve()
-        run = FlowerRun(plan, folder.resolve(), timeout=self.timeout, patience=self.patience, data_dir=data_dir)
+        run = FlowerRun(
+            plan,
+            folder.resolve(),
+            timeout=self.timeout,
+            patience=self.patience,
+            data_dir=data_dir,
+            device=device,
+        )
         if self.superlink is None:
             return Engine(
                 lambda curiosity: simulate(run.with_curiosity(curiosity), workers=self.workers, progress=bar).history
@@ -96,7 +106,7 @@ class EngineOptions:
 
         return Engine(train)
 
-    def _gossip(self, plan: "FederatedPlan", folder: Path, options: RunOptions) -> Engine:
+    def _gossip(self, plan: "FederatedPlan", folder: Path, device: "Device", options: RunOptions) -> Engine:
         from gradveil.federated.gossip.settings import GossipSettings
         from gradveil.federated.gossip.topology import parse_topology
         from gradveil.federated.gossip.training import gossip, join
@@ -109,7 +119,7 @@ class EngineOptions:
         loaded = options.load(plan.dataset)
 
         def train(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
-            settings = GossipSettings(plan, graph, curiosity, patience=self.patience)
+            settings = GossipSettings(plan, graph, curiosity, patience=self.patience, device=device)
             done = (
                 gossip(settings, loaded, folder, progress=bar)
                 if self.rank is None or self.rendezvous is None

@@ -9,7 +9,15 @@ from typer import Option
 
 from gradveil.cli.curious import AttackOptions, attack_recorded, report_run
 from gradveil.cli.engines import EngineOptions
-from gradveil.cli.options import EMBEDDED, DatasetOption, DefenseOption, NewModelOption, RunOptions, parse_numbers
+from gradveil.cli.options import (
+    EMBEDDED,
+    DatasetOption,
+    DefenseOption,
+    DeviceOptions,
+    NewModelOption,
+    RunOptions,
+    parse_numbers,
+)
 from gradveil.cli.output import check_folder
 from gradveil.errors import GradveilError
 
@@ -60,6 +68,7 @@ def federate(
     attack: AttackOptions,
     engine: EngineOptions,
     out: Annotated[Path | None, Option(help="Folder. Default: runs/federate/DATASET-MODEL-...")] = None,
+    where: DeviceOptions,
     options: RunOptions,
 ) -> None:
     """Train one model among several participants. Killed and started again, it goes on and ends with the same weights.
@@ -103,6 +112,7 @@ def federate(
         augment=not plain_images,
         seed=options.seed,
     )
+    device = where.choose()
     own = plan_loader(options.data_dir, model=model, dataset=dataset)
     curiosity, how = None, None
     if curious is None:
@@ -114,22 +124,22 @@ def federate(
     else:
         curiosity = server.curiosity()
         curiosity.check(participants=participants, per_round=per_round or participants, rounds=rounds)
-        how = attack.scenario(None, curious, options.seed)
+        how = attack.scenario(None, curious, options.seed, device.text)
         check_curious(plan, curiosity, how, own(plan))
     size = f"{plan.participants}x{plan.rounds}"
     folder = out or Path("runs/federate") / slug(plan.dataset, plan.model, size, plan.defense, f"seed{plan.seed}")
     check_folder(folder)
-    trainer = engine.prepare(plan, folder, options)
+    trainer = engine.prepare(plan, folder, device, options)
     leaks: list[Leak] = []
     if how is None or curiosity is None:
         history = trainer.train(None)
     else:
-        with claiming(folder, plan, curiosity, trainer.topology):
+        with claiming(folder, plan, curiosity, trainer.topology, device=device):
             write_attack_settings(folder, how)
             if server.later:
                 history = trainer.train(curiosity)
             else:
-                with watching(folder, plan, data_dir=options.data_dir):
+                with watching(folder, plan, data_dir=options.data_dir, device=device):
                     history = trainer.train(curiosity)
                     leaks = attack_recorded(folder, how, own)
     if not history and not leaks and not options.json:

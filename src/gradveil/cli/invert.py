@@ -1,6 +1,7 @@
 """`gradveil invert`: rebuild images from gradients that were saved somewhere else."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from typer import Argument, Option
 from gradveil.cli.options import (
     DEFAULT_MODEL,
     AttackOption,
+    DeviceOptions,
     IterationsOption,
     JsonOption,
     NewModelOption,
@@ -22,6 +24,7 @@ from gradveil.progress import bar
 
 
 def invert(
+    *,
     gradients: Annotated[Path, Argument(help="safetensors file, a tensor per parameter name.")],
     model: NewModelOption = DEFAULT_MODEL,
     weights: Annotated[Path | None, Option(help="The model's weights, safetensors. Default: the seed's.")] = None,
@@ -35,6 +38,7 @@ def invert(
         str, Option(help="fedsgd, or for (weights before - after) / lr: fedavg:batch=1,lr=0.01,epochs=1.")
     ] = "fedsgd",
     out: Annotated[Path, Option(help="Folder for the pictures.")] = Path("runs/invert"),
+    where: DeviceOptions,
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
@@ -56,15 +60,19 @@ def invert(
     from gradveil.types import to_bytes
 
     check_folder(out)
-    shape = parse_shape(image_shape)
+    shape, device = parse_shape(image_shape), where.choose()
     network = build(model, shape, classes, seed=seed).eval()
     if weights is not None:
         load_state(network, weights)
     given = None if labels is None else parse_numbers(labels, "labels such as 3 or 1,5,5")
     chosen = parse_attack(attack, iterations=iterations)
-    with using_one_thread(), bar(f"{attack} on {model}", chosen.steps, "steps") as advance:
+    with (
+        using_one_thread(),
+        device.computing("--images"),
+        bar(f"{attack} on {model}", chosen.steps, "steps") as advance,
+    ):
         found = run(
-            network,
+            device.place(network),
             gradients,
             given,
             attack=chosen,
@@ -74,6 +82,7 @@ def invert(
             client=parse_client(client),
             on_iteration=lambda: advance(1),
         )
+        found = replace(found, images=found.images.cpu())
     pictures = [out / f"{number}.png" for number in range(len(found.images))]
     for number, path in enumerate(pictures):
         with writing(path) as temporary:
@@ -88,6 +97,7 @@ def invert(
                 "pictures": pictures,
                 "labels": None if found.labels is None else found.labels.tolist(),
                 "ended": found.ended,
+                "device": device.kind,
                 "iterations": found.iterations,
                 "restarts": found.restarts,
                 "similarity": None if found.trace is None else float(found.trace.similarity[-1].mean()),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from gradveil.cli.options import DEFAULT_WORKERS, RunOptions, WorkersOption
+from gradveil.cli.options import DEFAULT_WORKERS, DeviceOptions, RunOptions, WorkersOption
 from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.cli.score import ImagesOption, ScoreOptions, say_if_slow
 from gradveil.errors import GradveilError
@@ -20,6 +20,7 @@ def operations(
     images: ImagesOption = 100,
     out: Annotated[Path, Option(help="Folder for the scores and the chart.")] = Path("runs/operations"),
     workers: WorkersOption = DEFAULT_WORKERS,
+    where: DeviceOptions,
     options: RunOptions,
 ) -> None:
     """Score every published operation on its own and plot the papers' bar chart. Killed and started again, it goes on.
@@ -33,7 +34,7 @@ def operations(
     from gradveil.searching.ranking import rank, single_operations
     from gradveil.transforms import Policy
 
-    scorer, setting = method.scorer(options, images=images, batches=4, batch_size=25)
+    scorer, setting = method.scorer(options, where, images=images, batches=4, batch_size=25)
     plain = Policy.parse("identity")
     alone = single_operations(scorer.held_out.image_shape[0])
     check_folder(out)

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from gradveil.cli.output import say
 from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
     from gradveil.defenses import Defense
+    from gradveil.devices import Device
     from gradveil.training.networks import Network
     from gradveil.types import Dataset
 
@@ -36,6 +38,8 @@ LabelsOption = Annotated[str | None, Option(help="known, read (off the gradient)
 DataDirOption = Annotated[Path | None, Option(help="Folder of archives. Default: $GRADVEIL_DATA, else a cache.")]
 WorkersOption = Annotated[int, Option(help="Processes, one thread each. The result does not depend on it.", min=1)]
 SeedOption = Annotated[int, Option(help="Same seed, same result.", min=0, max=2**31 - 1)]
+DeviceOption = Annotated[str, Option(help="cpu, cuda, cuda:1, mps, xpu, or auto for what is there.")]
+PrecisionOption = Annotated[str, Option(help="highest, or high: products in TF32 where a device has it.")]
 JsonOption = Annotated[bool, Option("--json", help="Print one JSON document on standard output, nothing else there.")]
 
 
@@ -52,6 +56,23 @@ class RunOptions:
         from gradveil.datasets import load
 
         return load(dataset, data_dir=self.data_dir, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """What a command computes on."""
+
+    device: DeviceOption = "cpu"
+    precision: PrecisionOption = "highest"
+
+    def choose(self) -> "Device":
+        """The device. One that is not here is refused; where the choice was left open, say which one it is."""
+        from gradveil.devices import AUTO, parse_device
+
+        chosen = parse_device(self.device, self.precision)
+        if self.device == AUTO:
+            say(f"device: {chosen}")
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -74,9 +95,15 @@ class NetworkOptions:
         return DEFAULT_MODEL if card is None or ":" in card.model else card.model
 
     def open(
-        self, dataset: "Dataset", seed: int, *, steps: int | None = None, defense: "Defense | None" = None
+        self,
+        dataset: "Dataset",
+        seed: int,
+        *,
+        device: "Device",
+        steps: int | None = None,
+        defense: "Defense | None" = None,
     ) -> "Network":
-        """The network; without weights a fresh one, after so many training steps with the defense on."""
+        """The network; without weights a fresh one, after so many training steps on the device with the defense on."""
         from gradveil.defenses import NoDefense
         from gradveil.training.networks import NetworkSource
         from gradveil.training.stage import Stage
@@ -84,7 +111,8 @@ class NetworkOptions:
         if self.weights is not None and steps is not None:
             raise GradveilError("--stage trains a fresh model and --weights brings a trained one: use one of them")
         stage = Stage("steps", steps or 0) if self.weights is None else Stage("weights")
-        return NetworkSource(dataset, self.name, self.weights, seed).at(stage, defense or NoDefense())
+        source = NetworkSource(dataset, self.name, self.weights, seed, device=device)
+        return source.at(stage, defense or NoDefense())
 
 
 def parse_numbers(text: str, expected: str) -> list[int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from gradveil.cli.options import NetworkOptions, RunOptions
+from gradveil.cli.options import DeviceOptions, NetworkOptions, RunOptions
 from gradveil.cli.output import emit, say
 from gradveil.progress import bar
 
@@ -29,6 +29,7 @@ class ScoreSetting:
     definition: str
     score: str
     seed: int
+    device: str
 
 
 @dataclass(frozen=True)
@@ -39,15 +40,23 @@ class ScoreOptions(NetworkOptions):
     score: Annotated[str, Option(help="The privacy score: grad-sim as published, or a better one.")] = "grad-sim"
 
     def scorer(
-        self, options: RunOptions, *, images: int | None, batches: int, batch_size: int, points: int | None = None
+        self,
+        options: RunOptions,
+        where: DeviceOptions,
+        *,
+        images: int | None,
+        batches: int,
+        batch_size: int,
+        points: int | None = None,
     ) -> "tuple[Scorer, ScoreSetting]":
         """The scorer that the options ask for. `images` None means all that are not kept for attacks, up to 500."""
         from gradveil.models import untrained_model
         from gradveil.scores import KEPT_FOR_ATTACKS, Scorer
         from gradveil.scores.privacy import POINTS
 
+        device = where.choose()
         loaded = options.load(self.dataset)
-        network = self.open(loaded, options.seed)
+        network = self.open(loaded, options.seed, device=device)
         if self.weights is None:
             say(
                 "no --weights: S_pri looks at an untrained model, the papers use a semi-trained one (gradveil train --semi)"
@@ -63,9 +72,10 @@ class ScoreOptions(NetworkOptions):
             score=self.score,
             points=POINTS if points is None else points or None,
             seed=options.seed,
+            device=device,
         )
         setting = ScoreSetting(
-            network.name, str(network.stage), self.dataset, self.definition, self.score, options.seed
+            network.name, str(network.stage), self.dataset, self.definition, self.score, options.seed, device.kind
         )
         return scorer, setting
 
@@ -84,6 +94,7 @@ def score(
     batches: Annotated[int, Option(help="How many batches of 100 S_acc is averaged over.", min=1)] = 10,
     points: Annotated[int | None, Option(help="Points per image, of 20 or 21. Default: 5; 0 means all.", min=0)] = None,
     plot: Annotated[Path | None, Option(help="Plot GradSim on the way from noise to image: PNG or SVG file.")] = None,
+    where: DeviceOptions,
     options: RunOptions,
 ) -> None:
     """Score a policy: S_pri for privacy (lower is better) and S_acc for accuracy (higher is better), with standard errors.
@@ -97,7 +108,7 @@ def score(
     from gradveil.transforms import load_policy
 
     chosen = load_policy(policy)
-    scorer, setting = method.scorer(options, images=images, batches=batches, batch_size=100, points=points)
+    scorer, setting = method.scorer(options, where, images=images, batches=batches, batch_size=100, points=points)
     with using_one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
         scores = scorer(chosen, advance=advance)
     say_if_slow(scorer)
@@ -119,7 +130,7 @@ def save_curves(path: Path, scorer: "Scorer", policy: "Policy") -> None:
 
     definition = published_definition(scorer.definition, None)
     shown = {"untransformed": Policy.parse("identity"), str(policy): policy}
-    with using_one_thread():
-        curves = {name: scorer.curves(one, definition, most=CURVES).numpy() for name, one in shown.items()}
+    with using_one_thread(), scorer.device.computing("nothing"):
+        curves = {name: scorer.curves(one, definition, most=CURVES).cpu().numpy() for name, one in shown.items()}
     plot_curves(path, definition.points, curves, weights=definition.weights)
     say(f"curves of {min(CURVES, scorer.images)} images: {path}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from gradveil.cli.options import DEFAULT_WORKERS, RunOptions, WorkersOption
+from gradveil.cli.options import DEFAULT_WORKERS, DeviceOptions, RunOptions, WorkersOption
 from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.cli.score import ScoreOptions, say_if_slow
 from gradveil.io.files import write_json
@@ -39,6 +39,7 @@ def search(
     ] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
     backend: Annotated[str, Option(help="loky for processes here, ray, or any joblib backend.")] = "loky",
+    where: DeviceOptions,
     options: RunOptions,
 ) -> None:
     """Search for private policies. Killed and started again, it goes on where it was.
@@ -55,7 +56,7 @@ def search(
     from gradveil.transforms import Provenance
 
     plan = SearchPlan(budget, keep, sampler, redundancy, confidence, fresh=fresh, gradients=gradients)
-    scorer, setting = method.scorer(options, images=images, batches=batches, batch_size=25)
+    scorer, setting = method.scorer(options, where, images=images, batches=batches, batch_size=25)
     check_folder(out)
     place = storage if storage is not None else out / "study.sqlite3"
     found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from gradveil.cli.options import EMBEDDED, DatasetOption, DefenseOption, NewModelOption, RunOptions
+from gradveil.cli.options import EMBEDDED, DatasetOption, DefenseOption, DeviceOptions, NewModelOption, RunOptions
 from gradveil.cli.output import check_folder, emit, say
 from gradveil.progress import bar
 
@@ -27,6 +27,7 @@ def train(
     out: Annotated[Path | None, Option(help="Folder. Default: runs/train/DATASET-MODEL-...")] = None,
     workers: Annotated[int, Option(help="Loader processes.", min=0)] = 0,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard logs.")] = False,
+    where: DeviceOptions,
     options: RunOptions,
 ) -> None:
     """Train a classifier. Killed and started again, it goes on and ends with the same weights.
@@ -44,7 +45,7 @@ def train(
     from gradveil.training import SEMI, SEMI_FRACTION, Recipe
     from gradveil.training import train as run
 
-    chosen = parse_defense(defense)
+    chosen, device = parse_defense(defense), where.choose()
     part = "" if chosen == NoDefense() else str(chosen)
     if semi and "[" not in dataset:
         dataset += SEMI_FRACTION
@@ -62,6 +63,7 @@ def train(
         seed=options.seed,
         workers=workers,
         tensorboard=tensorboard,
+        device=device,
         progress=bar,
     )
     private = private_part(chosen)

@@ -67,8 +67,8 @@ class Clip(Defense):
             raise GradveilError(f"clipping needs a norm above 0, such as 1.0, got {self.norm:g}")
 
     def gradients(self, gradients: Gradients, *, seed: int) -> Gradients:
-        length = gradient_norm(gradients.values())
-        if float(length) <= self.norm:
+        length = float(gradient_norm(gradients.values()))
+        if length <= self.norm:
             return dict(gradients)
         return {name: (tensor * (self.norm / length)).to(tensor.dtype) for name, tensor in gradients.items()}
 

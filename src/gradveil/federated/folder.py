@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.history import HISTORY
@@ -19,7 +20,12 @@ CHECKPOINT, CHECKPOINTS = "checkpoint.safetensors", "checkpoints"
 
 @contextmanager
 def claiming(
-    folder: Path, plan: FederatedPlan, curiosity: Curiosity | None, topology: str | None = None
+    folder: Path,
+    plan: FederatedPlan,
+    curiosity: Curiosity | None,
+    topology: str | None = None,
+    *,
+    device: Device = CPU,
 ) -> Iterator[None]:
     """Write down what is trained and recorded in `folder`, or refuse when something else already is.
 
@@ -28,7 +34,8 @@ def claiming(
     fresh = not (folder / SETTINGS).exists()
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     curious = None if curiosity is None else json.loads(json.dumps(asdict(curiosity)))
-    claim(folder / SETTINGS, {**json.loads(plan.to_json()), "curious": curious, "topology": topology})
+    around = {"curious": curious, "topology": topology, "device": device.kind}
+    claim(folder / SETTINGS, json.loads(plan.to_json()) | around)
     try:
         yield
     except GradveilError:

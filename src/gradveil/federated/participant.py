@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from gradveil.client import training_client
+from gradveil.client import trainable_parameters, training_client
 from gradveil.defenses import Defense, as_attacked, needs_poisson, with_expected_batch
 from gradveil.federated.partitions import partition_indices
 from gradveil.federated.plan import FederatedPlan
@@ -87,7 +87,8 @@ class Participant:
         client = training_client(self.plan.client_in(number))
         seed = self._seed(number, network)
         with self._training(network, number) as buffers:
-            gradients = self.defense.share(client, network, self.work(number).batch, seed=seed)
+            batch = self.work(number).batch.to(_device_of(network))
+            gradients = self.defense.share(client, network, batch, seed=seed)
             after = {name: buffer.clone() for name, buffer in buffers.items()}
         return Update(gradients, after, self.batch)
 
@@ -95,7 +96,7 @@ class Participant:
         """The gradient that is attacked where the defense acts in training only: that of the public code of the papers."""
         seed = self._seed(number, network)
         with self._training(network, number):
-            batch = self.work(number).batch
+            batch = self.work(number).batch.to(_device_of(network))
             return as_attacked(self.defense).share(self.plan.client_in(number), network, batch, seed=seed)
 
     @contextmanager
@@ -136,6 +137,10 @@ class Participant:
         order = generator(self.plan.seed, "order", self.number, number // pieces)
         piece = torch.randperm(len(self.indices), generator=order)[number % pieces * self.batch :][: self.batch]
         return self.indices[piece]
+
+
+def _device_of(network: nn.Module) -> torch.device:
+    return trainable_parameters(network)[1][0].device
 
 
 class PendingUpdates(Mapping[int, Update]):

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from gradveil.defenses.parts import acts
+from gradveil.devices import CPU, Device
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.folder import CHECKPOINT, claiming
 from gradveil.federated.history import HistoryRow
@@ -47,12 +48,14 @@ def federate(
     curiosity: Curiosity | None = None,
     gather: Gather | None = None,
     evaluations: int = 20,
+    device: Device = CPU,
     progress: Progress = silent,
 ) -> FederatedResult:
     """Train as planned in `folder`: `last.safetensors`, `history.csv`, `recorded/`, and what resuming needs.
 
     `gather` gets the updates of a round from wherever participants are. Without it they are in this process. Accuracy is
-    measured `evaluations` times on the way, and in every round that the curious server records.
+    measured `evaluations` times on the way, and in every round that the curious server records. The server computes on
+    `device`, and so do participants in this process.
     """
     if curiosity is not None:
         per_round = plan.per_round or plan.participants
@@ -60,8 +63,9 @@ def federate(
     if gather is None and not (folder / CHECKPOINT).exists() and acts(plan.make_defense(), "client"):
         # Whether such a defense goes with the network shows when it is tried: before anything is written.
         participants_of(plan, dataset.train)[0].contribute(network_of(plan, dataset), 0)
-    with claiming(folder, plan, curiosity):
-        training = ServerTraining(plan, dataset, folder, curiosity, evaluations, gather or in_process(plan, dataset))
+    with claiming(folder, plan, curiosity, device=device), device.computing("--batch"):
+        updates = gather or in_process(plan, dataset)
+        training = ServerTraining(plan, dataset, folder, curiosity, evaluations, updates, device)
         with progress(f"training {plan.model} with {plan.participants} participants", plan.rounds, "steps") as advance:
             training.train(advance)
     return FederatedResult(plan, tuple(training.history), training.weights, training.missing)
@@ -84,8 +88,9 @@ class ServerTraining(Training):
         curiosity: Curiosity | None,
         evaluations: int,
         gather: Gather,
+        device: Device,
     ) -> None:
-        super().__init__(plan, dataset, folder, curiosity, evaluations)
+        super().__init__(plan, dataset, folder, curiosity, evaluations, device)
         self.gather = gather
         self.checkpoint = folder / CHECKPOINT
         self.saved = time.monotonic()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from gradveil.client import trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.federated.participant import Update, image_counts
 from gradveil.federated.plan import FederatedPlan
@@ -68,7 +69,7 @@ class Server:
             raise GradveilError(f"the checkpoint does not fit the model: {error}") from error
         for name, parameter in self.network.named_parameters():
             if f"momentum/{name}" in state:
-                self.optimizer.state[parameter]["momentum_buffer"] = state[f"momentum/{name}"].clone()
+                self.optimizer.state[parameter]["momentum_buffer"] = state[f"momentum/{name}"].to(parameter, copy=True)
 
 
 class Mean:
@@ -102,13 +103,13 @@ def mean_of(tensors: Sequence[Gradients]) -> Gradients:
 
 def accuracy_of(network: nn.Module, images: ImageSet, *, seed: int) -> float:
     """The fraction of `images` that the network gets right, in evaluation mode; random layers use the seed."""
-    training = network.training
+    training, device = network.training, trainable_parameters(network)[1][0].device
     network.eval()
     right = 0
     with torch.no_grad(), drawing(network, normal_source(generator(seed, "evaluation"))):
         for at in range(0, len(images), EVALUATED_TOGETHER):
             chosen = slice(at, at + EVALUATED_TOGETHER)
-            guesses = network(to_unit(images.images[chosen])).argmax(1)
+            guesses = network(to_unit(images.images[chosen]).to(device)).argmax(1).cpu()
             right += int((guesses == images.labels[chosen]).sum())
     network.train(training)
     return right / len(images)

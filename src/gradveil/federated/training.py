@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from gradveil.devices import Device
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.folder import LOG
@@ -30,11 +31,17 @@ class Training(ABC):
     """
 
     def __init__(
-        self, plan: FederatedPlan, dataset: Dataset, folder: Path, curiosity: Curiosity | None, evaluations: int
+        self,
+        plan: FederatedPlan,
+        dataset: Dataset,
+        folder: Path,
+        curiosity: Curiosity | None,
+        evaluations: int,
+        device: Device,
     ) -> None:
         self.plan, self.dataset, self.folder, self.curiosity = plan, dataset, folder, curiosity
         self.measured_rounds = measured_rounds(plan, curiosity, evaluations)
-        self.server = Server(plan, network_of(plan, dataset))
+        self.server = Server(plan, device.place(network_of(plan, dataset)))
         self.weights = folder / "last.safetensors"
         self.round = 0
         self.history: list[HistoryRow] = []

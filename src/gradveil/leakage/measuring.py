@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from gradveil.client import batch_norm_mode, trainable_parameters
+from gradveil.devices import CPU
 from gradveil.errors import GradveilError
 from gradveil.leakage.records import Record
 from gradveil.leakage.results import Result, results_of
@@ -36,7 +37,8 @@ def measure(
 ) -> list[Record]:
     """Attack the images at `indices`, `scenario.batch` at a time.
 
-    - `network` is the one participants train, with whatever the defense adds to it (`Defense.network`).
+    - `network` is the one participants train, with whatever the defense adds to it (`Defense.network`). It is copied to the
+      scenario's device by whoever computes there.
     - `public` are images that an attacker may look at, not private ones.
     - Records appear in `folder` one by one. What is there already is not attacked again.
     - `workers` processes share the work, here or on any joblib `backend`, such as ray; results do not depend on it.
@@ -46,6 +48,7 @@ def measure(
         records = measure(scenario, network, data.test, [0, 1, 2], Path("runs/mine"), workers=2)
     """
     batches = check(scenario, images, indices)
+    network = CPU.place(network)  # jobs travel between processes
     trainable_parameters(network)
     steps = scenario.attack.steps
     store = Store(folder, network, images, public)
@@ -90,7 +93,11 @@ def attack_batches(
     advance: Advance = ignore,
 ) -> list[Result]:
     """Share the defended gradients of the batches and let the attack rebuild them; `advance` hears of its iterations."""
-    with batch_norm_mode(network, training=scenario.batch_norm == "train"):
+    network = scenario.device.place(network)
+    with (
+        scenario.device.computing("--workers or --batch, or attack without --together"),
+        batch_norm_mode(network, training=scenario.batch_norm == "train"),
+    ):
         shares = [Share.of(scenario, network, images, indices, public) for indices in batches]
         return reconstruct(scenario, shares, advance)
 

@@ -33,7 +33,8 @@ class Result:
 
 
 def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstruction) -> list[Result]:
-    """One result per image of the share."""
+    """One result per image of the share. Whatever device rebuilt the images, they are measured on the CPU."""
+    found = replace(found, images=found.images.cpu())
     transformed, original = to_unit(share.transformed), to_unit(share.originals.images)
     known, evidence = share.known_defense(scenario), share.evidence
     if known is not None and acts(known, "undo"):
@@ -115,7 +116,7 @@ def best_guess(evidence: Evidence, private: ImageSet) -> Guess:
     informed = informed_guess(replace(evidence, labels=labels))
     if informed is not None:
         return Guess(
-            informed, f"the mean of {'all public images' if labels is None else 'the public images of the class'}"
+            informed.cpu(), f"the mean of {'all public images' if labels is None else 'the public images of the class'}"
         )
     original = to_unit(private.images)
     return Guess(original.mean((2, 3), keepdim=True).expand_as(original), "the best single colour")

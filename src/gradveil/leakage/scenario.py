@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from gradveil.attacks import Attack, Attacker, AttackSettings, LabelKnowledge, attack_settings, parse_attack
 from gradveil.client import Aggregate, Client, FedAvg, format_client, parse_client, share
 from gradveil.defenses import Defense, NoDefense, parse_defense
+from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.training.stage import Stage
 
@@ -27,7 +28,8 @@ def defense_title(defense: str) -> str:
 class ScenarioKey:
     """A scenario in texts and numbers: what records are filed under, and what files and the command line say.
 
-    `defense` and `client` are spelled as `parse_defense` and `parse_client` read them. What is None is as published.
+    `defense` and `client` are spelled as `parse_defense` and `parse_client` read them. What is None is as published. `device` is
+    the kind of device that computed (`Device.kind`).
     """
 
     dataset: str
@@ -49,6 +51,7 @@ class ScenarioKey:
     attacker: Attacker = "plain"
     together: bool = False
     compiled: bool = False
+    device: str = CPU.kind
 
     def parse(self) -> "Scenario":
         """The scenario that the texts name; a bad name is refused here, before anything is computed."""
@@ -63,7 +66,8 @@ class ScenarioKey:
         attack = parse_attack(self.attack, **settings)
         defense, client = parse_defense(self.defense), parse_client(self.client)
         same = {name: getattr(self, name) for name in _SAME}
-        return Scenario(self.dataset, self.model, self.stage, attack, defense, client=client, **same)
+        device = parse_device(self.device)
+        return Scenario(self.dataset, self.model, self.stage, attack, defense, client=client, device=device, **same)
 
     @property
     def setting(self) -> tuple[str, str, str, str]:
@@ -85,6 +89,7 @@ class ScenarioKey:
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
         said += [f"seed {self.seed}"] if self.seed else []
         said += ["together"] if self.together else []
+        said += [f"on {self.device}"] if self.device != CPU.kind else []
         return ", ".join(part for part in said if part)
 
     @property
@@ -103,6 +108,7 @@ class Scenario:
     - `batch` images are behind each share, `users` participants behind each sum.
     - `ordered`: the attacker knows in which order local steps took the images.
     - `together`: several attacks share one batched loop.
+    - `device`: where gradients are computed and attacked.
 
         Scenario("fashion-mnist-tenth", "convnet-16", Stage(), attacks.fast(), defenses.Prune(0.9))
     """
@@ -120,6 +126,7 @@ class Scenario:
     ordered: bool = True
     batch_norm: BatchNormMode = "eval"
     together: bool = False
+    device: Device = CPU
 
     def __post_init__(self) -> None:
         if self.together and self.attacker != "plain":
@@ -135,11 +142,10 @@ class Scenario:
     def key(self) -> ScenarioKey:
         """The texts under which its records are filed."""
         name, settings = attack_settings(self.attack)
-        defense, client = str(self.defense), format_client(self.client)
+        defense, client, device = str(self.defense), format_client(self.client), self.device.kind
         same = {name: getattr(self, name) for name in _SAME}
-        return ScenarioKey(
-            self.dataset, self.model, self.stage, defense, name, client=client, **same, **asdict(settings)
-        )
+        known = same | asdict(settings)
+        return ScenarioKey(self.dataset, self.model, self.stage, defense, name, client=client, device=device, **known)
 
     @property
     def actual_client(self) -> Client:

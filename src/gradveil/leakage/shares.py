@@ -35,7 +35,7 @@ class Share:
     """One shared gradient and everything behind it."""
 
     indices: BatchIndices
-    # The private images, and uint8 as the network saw them.
+    # The private images, and uint8 as the network saw them; both on the CPU, as everything is that results are measured with.
     originals: ImageSet
     transformed: Tensor
     evidence: Evidence
@@ -53,7 +53,7 @@ class Share:
         """What the participants of a scenario share of the images at `indices`."""
         originals, defense = images.take(indices), scenario.defense
         transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(indices))
-        batch = Batch(to_unit(transformed), originals.labels)
+        batch = Batch(to_unit(transformed), originals.labels).to(scenario.device.torch)
         seed = derive_seed(scenario.seed, "defense", *indices)
         with drawing(network, normal_source(generator(scenario.seed, "draws", *indices))):
             shared = as_attacked(defense).share(scenario.actual_client, network, batch, seed=seed)
@@ -81,5 +81,6 @@ def evidence_of(
     labels = None
     if scenario.attack.labels == "known":
         labels = originals.labels if scenario.order_known else originals.labels.sort().values
+        labels = labels.to(scenario.device.torch)
     shape, client = originals.image_shape, scenario.assumed_client
     return Evidence(network, shared, shape, images=len(originals), labels=labels, client=client, public=public)

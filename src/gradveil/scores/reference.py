@@ -80,7 +80,7 @@ def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, vari
         if not bool(jacobian.isfinite().all()):
             values.append(math.nan)
             continue
-        spectrum = torch.linalg.eigvalsh(_correlations(jacobian.flatten(1).double())).clamp_min(0)
+        spectrum = torch.linalg.eigvalsh(_correlations(jacobian.flatten(1).cpu().double())).clamp_min(0)
         terms = torch.log(spectrum + EPS) + 1 / (spectrum + EPS)
         values.append(-float(terms.mean() if variant == "mean" else terms.sum()))
     return Estimate(tuple(values), evaluations=rows)

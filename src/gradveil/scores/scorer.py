@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
 from gradveil.progress import Advance, ignore
@@ -41,7 +42,7 @@ class Scorer:
 
     `trained` is the semi-trained model that S_pri looks at. `untrained` is the fresh one for S_acc. Of the test images
     `held_out` S_pri takes `images`; memory does not grow with their number. S_acc takes up to `batches` batches, as many as
-    there are without using an image twice.
+    there are without using an image twice. The models compute on `device`, wherever they are.
 
     `score` is a name in `SCORES`, computed as `definition` says at `points` points (None takes all published ones), or a
     `PrivacyScore` of your own:
@@ -59,6 +60,7 @@ class Scorer:
     points: int | None = POINTS
     score: str | PrivacyScore = "grad-sim"
     seed: int = 0
+    device: Device = CPU
 
     def __post_init__(self) -> None:
         if not 1 <= self.images <= self.available:
@@ -72,7 +74,8 @@ class Scorer:
 
     def __call__(self, policy: Policy, *, advance: Advance = ignore) -> Scores:
         """Both scores of `policy`; `advance` is called for every image of S_pri."""
-        return Scores(self.privacy(policy, advance=advance), self.accuracy(policy))
+        with self.device.computing("--batches"):
+            return Scores(self.privacy(policy, advance=advance), self.accuracy(policy))
 
     @cached_property
     def privacy_score(self) -> PrivacyScore:
@@ -84,7 +87,14 @@ class Scorer:
     @cached_property
     def network(self) -> Similarity:
         """The trained model, ready to compare gradients."""
-        return Similarity(self.trained.eval())
+        return Similarity(self.trained.eval(), self.device)
+
+    @cached_property
+    def _untrained(self) -> nn.Module:
+        return self.device.place(self.untrained.eval())
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "_untrained"}
 
     @cached_property
     def order(self) -> Tensor:
@@ -109,7 +119,7 @@ class Scorer:
 
     def _values(self, score: PrivacyScore, policy: Policy, indices: Tensor) -> list[float]:
         images, labels = self._transform(policy, indices)
-        found = score(self.network, images, labels, noise(self.seed, indices.tolist(), images))
+        found = score(self.network, images, labels, noise(self.seed, indices.tolist(), images)).cpu()
         if not bool(found.isfinite().all()):
             worst = int(indices[~found.isfinite()][0])
             raise NotFinite(f"the gradient for test image {worst} under {policy} is not finite: S_pri is undefined")
@@ -118,7 +128,8 @@ class Scorer:
     def _transform(self, policy: Policy, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Images (N, C, H, W) in [0, 1] under the policy, and their labels."""
         chosen = self.held_out.take(indices)
-        return to_unit(policy(chosen.images, seed=self.seed, indices=indices)), chosen.labels
+        transformed = to_unit(policy(chosen.images, seed=self.seed, indices=indices))
+        return transformed.to(self.device.torch), chosen.labels.to(self.device.torch)
 
     @property
     def available(self) -> int:
@@ -141,9 +152,7 @@ class Scorer:
         size = min(self.batch_size, self.available)
         numbers = batches if batches is not None else range(self.distinct_batches)
         parts = [self._transform(policy, KEPT_FOR_ATTACKS + number * size + torch.arange(size)) for number in numbers]
-        found = reference.accuracy(
-            self.untrained.eval(), parts, variant="code" if self.definition == "code" else "mean"
-        )
+        found = reference.accuracy(self._untrained, parts, variant="code" if self.definition == "code" else "mean")
         if not all(map(torch.isfinite, torch.tensor(found.values))):
             raise NotFinite(
                 f"the untrained model's reaction to images under {policy} is not finite: S_acc is undefined"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradveil.client import share, trainable_parameters
+from gradveil.devices import CPU, Device, is_out_of_memory
 from gradveil.types import Batch
 
 # For a layer: input and gradient of the output, image by image -> gradients of its parameters, each (B, ...).
@@ -53,17 +54,24 @@ def _cosine(dots: Tensor, squares: Tensor) -> Tensor:
 
 
 class Similarity:
-    """Compares the gradients of `model`, which must be in eval mode, for single images.
+    """Compares the gradients of `model`, which must be in eval mode, for single images. Images and labels come on `device`.
 
     `batched` says whether all gradients of a batch can be had from one pass. It needs layers that are known here, each with
     parameters of its own and used once; otherwise autograd goes image by image: right for any model, and slower.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, device: Device = CPU) -> None:
+        self.model, self.device = device.place(model), device
         self.names = trainable_parameters(model)[0]
         self.batched = _knows_all_layers(model)
         self._proven = False
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**vars(self), "model": CPU.place(self.model)}  # it may be on its way to another process
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self.model = self.device.place(self.model)
 
     def __call__(self, images: Tensor, labels: Tensor) -> Products:
         """Products of `images` (G, P, C, H, W), each with the first of its group; `labels` (G,)."""
@@ -86,7 +94,9 @@ class Similarity:
         expected = self._one_by_one(images, labels, 1)
         try:
             return torch.allclose(self._in_one_pass(images, labels, 1), expected, rtol=1e-3, atol=1e-20, equal_nan=True)
-        except (KeyError, RuntimeError, TypeError, IndexError, ValueError):
+        except (KeyError, RuntimeError, TypeError, IndexError, ValueError) as error:
+            if is_out_of_memory(error):
+                raise
             return False  # a layer that was not called, or called in its own way
 
     def _in_one_pass(self, images: Tensor, labels: Tensor, groups: int) -> Tensor:

@@ -197,6 +197,7 @@ def fingerprint(scorer: Scorer) -> str:
         scorer.score if isinstance(scorer.score, str) else describe(scorer.score),
         scorer.seed,
         describe(scorer.privacy_score.function),
+        scorer.device.kind,
     ]
     settings += [str(scorer.trained), str(scorer.untrained)]
     weights = [*scorer.trained.state_dict().values(), *scorer.untrained.state_dict().values()]

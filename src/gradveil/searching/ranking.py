@@ -41,7 +41,8 @@ def rank(
     """Both scores of every policy that has finite ones, most private first; killed and started again, it goes on."""
     check_backend(backend)
     ledger = Ledger(storage, fingerprint(scorer))
-    everybody = AccuracyFilter.of(scorer, sys.float_info.max)
+    with scorer.device.computing("--batches"):
+        everybody = AccuracyFilter.of(scorer, sys.float_info.max)
     goal = Goal(full=scorer.images, all_batches=True)
     lacking = [(policy, ledger[policy]) for policy in policies if not goal.is_reached(ledger[policy], everybody)]
     with progress("scoring policies", len(policies), "policies") as advance:

@@ -59,7 +59,8 @@ def search(
     check_backend(backend)
     objectives = ("minimize", "maximize") if plan.sampler == "nsga2" else ("minimize",)
     ledger = Ledger(storage, fingerprint(scorer), objectives=objectives)
-    with using_one_thread():  # as the workers: the last digits must not depend on the number of threads
+    # As the workers: the last digits must not depend on the number of threads.
+    with using_one_thread(), scorer.device.computing("--batches"):
         with suppress(NotFinite):  # finds out how the model is best looked at
             scorer.privacy(Policy.parse("identity"), range(1), quick=True)
         accuracy_filter = AccuracyFilter.of(scorer, plan.redundancy)

@@ -47,6 +47,11 @@ class Goal:
 
 def reach_goal(goal: Goal, scorer: Scorer, accuracy_filter: AccuracyFilter, job: Job) -> Job:
     """The policy with everything that `goal` asks for."""
+    with scorer.device.computing("--workers"):
+        return _reach_goal(goal, scorer, accuracy_filter, job)
+
+
+def _reach_goal(goal: Goal, scorer: Scorer, accuracy_filter: AccuracyFilter, job: Job) -> Job:
     policy, entry = job
     try:
         while accuracy_filter.verdict(entry) is None:

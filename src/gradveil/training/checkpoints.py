@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
+from torch.utils._pytree import tree_map
 
 from gradveil.errors import GradveilError
 from gradveil.io.files import writing
@@ -14,8 +15,10 @@ class AtomicCheckpoints(TorchCheckpointIO):
     """Lightning's own writer goes through the system's temporary folder, which may be another disk: not atomic."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        # On the CPU it can be read on any machine.
+        plain = tree_map(lambda value: value.cpu() if isinstance(value, torch.Tensor) else value, checkpoint)
         with writing(Path(path)) as temporary:
-            torch.save(checkpoint, temporary)
+            torch.save(plain, temporary)
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any | None = None, weights_only: bool | None = None

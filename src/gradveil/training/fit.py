@@ -12,14 +12,17 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
 from gradveil.defenses import Defense, NoDefense, with_expected_batch
+from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.io.files import claim, write_csv
 from gradveil.models import Model, model_name, untrained_model
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
+from gradveil.training.accelerator import AnyAccelerator
 from gradveil.training.batches import plain_loader, training_loader
 from gradveil.training.checkpoints import AtomicCheckpoints
 from gradveil.training.classifier import Classifier
@@ -38,6 +41,7 @@ class TrainingResult:
     epochs: int
     weights: Path
     best_weights: Path
+    device: str
 
     @property
     def accuracy_se(self) -> float:
@@ -55,6 +59,7 @@ def train(
     seed: int = 0,
     workers: int = 0,
     tensorboard: bool = False,
+    device: Device = CPU,
     progress: Progress = silent,
 ) -> TrainingResult:
     """Train `model` on `dataset` in `folder`: `last.safetensors`, `best.safetensors`, `history.csv` and what resuming needs.
@@ -62,8 +67,8 @@ def train(
         train(load("fashion-mnist-tenth"), "convnet-16", Path("run"), recipe=Recipe(epochs=5)).accuracy
 
     `recipe` is the papers' by default. The defense acts as it does at a participant: on the images, the network and the
-    gradient of every step. `workers` load images. Started again in the same folder with the same settings, a finished training
-    is returned as it is, and a killed one is finished.
+    gradient of every step, which is computed on `device`. `workers` load images. Started again in the same folder with the same
+    settings, a finished training is returned as it is, and a killed one is finished.
     """
     recipe, defense = recipe or Recipe(), defense or NoDefense()
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
@@ -75,15 +80,16 @@ def train(
         )
     sampled = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
-    _claim(folder, dataset, model_name(model), recipe, defense, seed)
+    _claim(folder, dataset, model_name(model), recipe, defense, seed, device)
     card = ModelCard.of(model_name(model), dataset, defense=str(defense), seed=seed)
     with (
+        device.computing("--batch-size"),
         _silencing_lightning(),
         progress(f"training {model_name(model)}", recipe.epochs * len(batches), "steps") as advance,
     ):
         callback = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(
-            devices=1,
+            strategy=SingleDeviceStrategy(device.torch, AnyAccelerator()),
             max_epochs=recipe.epochs,
             default_root_dir=folder,
             plugins=[AtomicCheckpoints()],
@@ -108,6 +114,7 @@ def train(
         epochs=recipe.epochs,
         weights=callback.last,
         best_weights=callback.best,
+        device=device.kind,
     )
 
 
@@ -148,7 +155,9 @@ class TrainingProgress(Checkpoint):
         trainer.save_checkpoint(self.checkpoint)
 
 
-def _claim(folder: Path, dataset: Dataset, model: str, recipe: Recipe, defense: Defense, seed: int) -> None:
+def _claim(
+    folder: Path, dataset: Dataset, model: str, recipe: Recipe, defense: Defense, seed: int, device: Device
+) -> None:
     """Write down what is trained in `folder`, or refuse when something else already is."""
     settings = {
         "dataset": dataset.name,
@@ -157,6 +166,7 @@ def _claim(folder: Path, dataset: Dataset, model: str, recipe: Recipe, defense: 
         "recipe": asdict(recipe),
         "defense": str(defense),
         "seed": seed,
+        "device": device.kind,
     }
     claim(folder / "settings.json", settings)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from gradveil.defenses import Defense, NoDefense, parse_defense
+from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import content_hash
 from gradveil.models import Model, build, model_name, untrained_model
@@ -42,7 +43,8 @@ class NetworkSource:
     """Where networks come from: `model`, at any stage of its training on `dataset`, or the `weights` of a trained one.
 
     `model` is a name (`convnet-16`, `package.module:function`) or a module of your own. `weights` is a safetensors file, with a
-    model card (`gradveil train` writes one) or without. Networks that are trained on the way are kept in `folder`.
+    model card (`gradveil train` writes one) or without. Networks that are trained on the way are trained on `device` and kept
+    in `folder`. What comes out is on the CPU.
 
         NetworkSource(dataset, "convnet-16").at(Stage("steps", 20), Prune(0.9)).module
     """
@@ -52,6 +54,7 @@ class NetworkSource:
     weights: Path | None = None
     seed: int = 0
     folder: Path | None = None
+    device: Device = CPU
 
     def at(self, stage: Stage, defense: Defense = _NO_DEFENSE, *, progress: Progress = silent) -> Network:
         """The network at `stage`, trained with the defense on, with what the defense adds to it."""
@@ -80,7 +83,16 @@ class NetworkSource:
         mark = hashlib.sha256(str(defense).encode()).hexdigest()[:6]
         folder = self.folder / "trained" / f"{slug(str(defense))}-{mark}-seed{seed}"
         with using_one_thread():
-            return train(self.dataset, self.model, folder, recipe=recipe, defense=defense, seed=seed, progress=progress)
+            return train(
+                self.dataset,
+                self.model,
+                folder,
+                recipe=recipe,
+                defense=defense,
+                seed=seed,
+                device=self.device,
+                progress=progress,
+            )
 
     def _fresh_network(self, defense: Defense) -> nn.Module:
         return defense.network(untrained_model(self.model, self.dataset, seed=self.seed), seed=self.seed)
@@ -92,7 +104,7 @@ class NetworkSource:
             network.eval()
             return
         with using_one_thread():
-            train_steps(network, self.dataset, steps, defense=defense, seed=self.seed)
+            train_steps(network, self.dataset, steps, defense=defense, seed=self.seed, device=self.device)
         if path is not None:
             card = ModelCard.of(model_name(self.model), self.dataset, seed=self.seed, defense=str(defense))
             save_weights(path, network, card)
@@ -100,7 +112,9 @@ class NetworkSource:
     def _path(self, network: nn.Module, steps: int, defense: Defense) -> Path | None:
         if self.folder is None:
             return None
-        digest = hashlib.sha256(json.dumps([__version__, str(steps), str(defense), self.seed]).encode())
+        digest = hashlib.sha256(
+            json.dumps([__version__, str(steps), str(defense), self.seed, self.device.kind]).encode()
+        )
         images = self.dataset.train
         digest.update(content_hash([images.images, images.labels, *network.state_dict().values()]))
         return self.folder / "networks" / f"{digest.hexdigest()[:32]}.safetensors"

@@ -38,7 +38,7 @@ def attack_recording(
     """
     plan = recording.plan
     _check_knowledge(how, len(recording.participants))
-    network = network_of(plan, dataset)
+    network = how.device.place(network_of(plan, dataset))
     try:
         network.load_state_dict(recording.state)
     except RuntimeError as error:
@@ -76,8 +76,12 @@ def attack_recording(
             lineup, images=everybody[0].view(torch.tensor([lineup.index, *lineup.decoys]), recording.round).images
         )
 
-    with batch_norm_mode(network, training=scenario.batch_norm == "train"):
-        shared = _attacked_gradient(recording, [everybody[one] for one in recording.participants], network)
+    with (
+        scenario.device.computing("--batch or --sums"),
+        batch_norm_mode(network, training=scenario.batch_norm == "train"),
+    ):
+        behind = [everybody[one] for one in recording.participants]
+        shared = _attacked_gradient(recording, behind, network, scenario.device.torch)
         evidence = evidence_of(scenario, network, shared, originals, dataset.test)
         share = Share(
             indices=unit,
@@ -118,11 +122,13 @@ def _check_knowledge(how: Scenario, participants: int) -> None:
         )
 
 
-def _attacked_gradient(recording: Recording, behind: Sequence[Participant], network: nn.Module) -> Gradients:
+def _attacked_gradient(
+    recording: Recording, behind: Sequence[Participant], network: nn.Module, device: torch.device
+) -> Gradients:
     """What was recorded, or what the public code of the papers attacks where a defense acts in training only."""
     defense = recording.plan.make_defense()
     if as_attacked(defense) == defense:
-        return recording.update
+        return {name: tensor.to(device) for name, tensor in recording.update.items()}
     clean = [one.attacked_gradient(network, recording.round) for one in behind]
     return {name: torch.stack([one[name] for one in clean]).mean(0) for name in clean[0]}
 

@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 
 from gradveil import datasets
+from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.federated.curious.attacking import attack_recording
 from gradveil.federated.folder import ATTACK_SETTINGS
@@ -39,13 +40,14 @@ def write_attack_settings(folder: Path, how: Scenario) -> None:
     write_json(folder / ATTACK_SETTINGS, asdict(how.key))
 
 
-def read_attack_settings(folder: Path) -> Scenario | None:
-    """What `write_attack_settings` wrote, or None."""
+def read_attack_settings(folder: Path, device: str | None = None) -> Scenario | None:
+    """What `write_attack_settings` wrote, on another device if one is named; None where nothing was written."""
     path = folder / ATTACK_SETTINGS
     if not path.is_file():
         return None
     try:
-        return from_json(ScenarioKey, read_text(path, largest=LARGEST_SETTINGS), largest=LARGEST_SETTINGS).parse()
+        key = from_json(ScenarioKey, read_text(path, largest=LARGEST_SETTINGS), largest=LARGEST_SETTINGS)
+        return replace(key, device=device or key.device).parse()
     except (ValueError, GradveilError) as error:
         raise GradveilError(f"{path}: not the settings of an attack ({error})") from error
 
@@ -108,12 +110,12 @@ def _end_with_standard_input() -> None:
 
 
 @contextmanager
-def watching(folder: Path, plan: FederatedPlan, *, data_dir: Path | None) -> Iterator[None]:
+def watching(folder: Path, plan: FederatedPlan, *, data_dir: Path | None, device: Device = CPU) -> Iterator[None]:
     """Attack what is recorded in `folder` while the block runs, at the lowest priority and on one thread.
 
     The attacks end with the block. What they had no time for is left to `attack_all`, which need not give way to anybody.
     """
-    settings = {"folder": str(folder), "model": plan.model, "dataset": plan.dataset}
+    settings = {"folder": str(folder), "model": plan.model, "dataset": plan.dataset, "device": device.text}
     settings |= {} if data_dir is None else {"data_dir": str(data_dir)}
     command = [sys.executable, "-m", "gradveil.federated.curious.watch", json.dumps(settings)]
     with (
@@ -137,7 +139,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     folder, data_dir = Path(settings["folder"]), settings.get("data_dir")
     load = plan_loader(data_dir and Path(data_dir), model=settings["model"], dataset=settings["dataset"])
-    attack = read_attack_settings(folder)
+    attack = read_attack_settings(folder, settings["device"])
     if attack is None:
         raise GradveilError(f"{folder}: expected the settings of an attack in {ATTACK_SETTINGS}, got none")
     with using_one_thread():

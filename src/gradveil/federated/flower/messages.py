@@ -79,7 +79,7 @@ def _check_tensors(records: RecordDict, part: str, expected: Mapping[str, Tensor
             )
         if not bool(torch.isfinite(found[name]).all()):
             raise GradveilError(f"{part}: {name} is not finite")
-    return {name: found[name] for name in expected}
+    return {name: found[name].to(like.device) for name, like in expected.items()}
 
 
 def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gradveil.datasets import load
+from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.flower.nodes import Nodes
-from gradveil.federated.flower.setup import DATA_DIR
+from gradveil.federated.flower.setup import DATA_DIR, DEVICE
 from gradveil.federated.folder import CHECKPOINT
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.rounds import FederatedResult, federate
@@ -22,7 +23,10 @@ LARGEST = 2**20
 
 @dataclass(frozen=True)
 class FlowerRun:
-    """A training on Flower. The server waits `timeout` seconds for updates, and `patience` seconds until everybody is there."""
+    """A training on Flower. The server waits `timeout` seconds for updates, and `patience` seconds until everybody is there.
+
+    It computes on `device`, and so do participants on its machine.
+    """
 
     plan: FederatedPlan
     folder: Path
@@ -31,6 +35,7 @@ class FlowerRun:
     timeout: float = 300.0
     patience: float = 300.0
     data_dir: Path | None = None
+    device: Device = CPU
 
     def __post_init__(self) -> None:
         for what, seconds in (("an update", self.timeout), ("participants", self.patience)):
@@ -51,6 +56,7 @@ class FlowerRun:
             "timeout": float(self.timeout),
             "patience": float(self.patience),
             DATA_DIR: "" if self.data_dir is None else str(self.data_dir),
+            DEVICE: self.device.text,
         }
 
     @classmethod
@@ -66,6 +72,7 @@ class FlowerRun:
                 timeout=float(str(config["timeout"])),
                 patience=float(str(config["patience"])),
                 data_dir=Path(str(config[DATA_DIR])) if config[DATA_DIR] else None,
+                device=parse_device(str(config[DEVICE])),
             )
         except (KeyError, ValueError, TypeError) as error:
             raise GradveilError(
@@ -83,5 +90,6 @@ class FlowerRun:
             curiosity=self.curiosity,
             gather=nodes.gather,
             evaluations=self.evaluations,
+            device=self.device,
             progress=progress,
         )

@@ -5,8 +5,8 @@ import os
 
 from gradveil.errors import GradveilError
 
-# Keys of a node's --node-config: which participant it is, and where its images are.
-NUMBER, DATA_DIR = "partition-id", "data-dir"
+# Keys of a node's --node-config: which participant it is, where its images are, and what it computes on.
+NUMBER, DATA_DIR, DEVICE = "partition-id", "data-dir", "device"
 # Flower and Ray read these when they are imported, and then send nothing about the run to anybody.
 NO_TELEMETRY = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -50,7 +50,7 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
         try:
             run_simulation(
                 server,
-                make_client_app(run.data_dir, trusted=run.plan),
+                make_client_app(run.data_dir, trusted=run.plan, device=run.device.text),
                 run.plan.participants,
                 backend_config={
                     "init_args": {

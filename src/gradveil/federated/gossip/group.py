@@ -153,14 +153,14 @@ def _short(error: BaseException) -> str:
 
 
 def _pack(message: Message) -> Tensor:
-    """All bytes of a message one after the other: exact for every kind of number."""
-    return torch.cat([tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in message.values()])
+    """All bytes of a message one after the other, on the CPU: exact for every kind of number."""
+    return torch.cat([tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in message.values()])
 
 
 def _unpack(flat: Tensor, like: Message) -> dict[str, Tensor]:
     pieces = torch.split(flat, [tensor.numel() * tensor.element_size() for tensor in like.values()])
     # A copy begins where numbers of any size may begin.
     return {
-        name: piece.clone().view(tensor.dtype).reshape(tensor.shape)
+        name: piece.clone().view(tensor.dtype).reshape(tensor.shape).to(tensor.device)
         for (name, tensor), piece in zip(like.items(), pieces, strict=True)
     }

@@ -34,7 +34,7 @@ class Peer(Training):
     """
 
     def __init__(self, settings: GossipSettings, dataset: Dataset, folder: Path, group: Group) -> None:
-        super().__init__(settings.plan, dataset, folder, settings.curiosity, settings.evaluations)
+        super().__init__(settings.plan, dataset, folder, settings.curiosity, settings.evaluations, settings.device)
         self.settings, self.group, self.rank = settings, group, group.rank
         self.participant = participants_of(self.plan, dataset.train)[self.rank]
         self._resume()
@@ -151,7 +151,9 @@ class Peer(Training):
 
     def _result(self, mean: Mapping[str, Tensor]) -> PeerResult:
         own = dict(self.server.network.named_parameters())
-        squares = sum(float((weight.detach().double() - mean[name]).square().sum()) for name, weight in own.items())
+        squares = sum(
+            float((weight.detach().cpu().double() - mean[name].cpu()).square().sum()) for name, weight in own.items()
+        )
         distance = (squares / sum(weight.numel() for weight in own.values())) ** 0.5
         accuracy = self.accuracy(self.server.network)
         return PeerResult(self.rank, len(self.participant.indices), accuracy, len(self.dataset.test), distance)

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass
 
+from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.gossip.topology import Topology
@@ -18,7 +19,7 @@ class GossipSettings:
 
     `curiosity.participant` looks at the first of its neighbours after it that answers. Accuracy is measured `evaluations` times
     on the way. A participant waits `patience` seconds for another one, who may be computing. All keep what they have after
-    `checkpoint_seconds` of work.
+    `checkpoint_seconds` of work. Whoever has these settings computes on `device`; others may have another one.
     """
 
     plan: FederatedPlan
@@ -27,6 +28,7 @@ class GossipSettings:
     evaluations: int = 20
     patience: float = 60.0
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    device: Device = CPU
 
     def __post_init__(self) -> None:
         participants, curiosity = self.plan.participants, self.curiosity

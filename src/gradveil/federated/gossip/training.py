@@ -29,7 +29,7 @@ def gossip(settings: GossipSettings, dataset: Dataset, folder: Path, *, progress
     if plan.participants > MOST_HERE:
         raise GradveilError(f"one machine runs at most {MOST_HERE} participants at a time, got {plan.participants}")
     with (
-        claiming(folder, plan, settings.curiosity, settings.topology.text),
+        claiming(folder, plan, settings.curiosity, settings.topology.text, device=settings.device),
         progress(_title(settings), plan.rounds, "steps") as advance,
     ):
         run_local_peers(settings, dataset, folder, advance)
@@ -53,7 +53,7 @@ def join(
     if not 0 <= rank < plan.participants:
         raise GradveilError(f"expected a participant from 0 to {plan.participants - 1}, got {rank}")
     host, port = _parse_address(rendezvous)
-    with claiming(folder, plan, settings.curiosity, settings.topology.text):
+    with claiming(folder, plan, settings.curiosity, settings.topology.text, device=settings.device):
         try:
             store = open_store(host, port, keep=rank == 0)
         except RuntimeError as error:
@@ -61,7 +61,12 @@ def join(
             raise GradveilError(f"no meeting at {rendezvous} within {START_SECONDS:g} s; use {remedy}") from error
         group = Group(rank, plan.participants, store, settings.patience)
         try:
-            with progress(_title(settings), plan.rounds, "steps") as advance, using_one_thread(), group.joining():
+            with (
+                progress(_title(settings), plan.rounds, "steps") as advance,
+                using_one_thread(),
+                group.joining(),
+                settings.device.computing("--batch"),
+            ):
                 Peer(settings, dataset, folder, group).train(advance)
         except GradveilError:
             if rank == 0:  # the store is here: the others have to read in it first who is gone
