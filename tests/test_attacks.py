@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gradveil.attacks import ATTACKS, ClosedForm, Evidence, Inversion, parse_attack
-from gradveil.attacks.loop import FEWEST_TOGETHER
 from gradveil.attacks.objectives import Layers, Survivors, cosine_distance, l1_distance, l2_distance
 from gradveil.attacks.optimizers import LBFGS, SGD, Adam
 from gradveil.attacks.priors import (
@@ -24,6 +23,7 @@ from gradveil.attacks.priors import (
     TotalVariation,
     looking_inside,
 )
+from gradveil.attacks.width import SEATS
 from gradveil.client import FedAvg, share
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
@@ -206,23 +206,9 @@ def test_the_loop_against_a_plain_one(fashion: Dataset, small_net: nn.Module) ->
     assert float(((found.images - expected).abs() < 1e-4).float().mean()) > 0.97
 
 
-def test_runs_that_share_a_batch_do_not_see_each_other(fashion: Dataset, small_net: nn.Module) -> None:
-    attack = parse_attack("fast", iterations=6)
-    assert isinstance(attack, Inversion)
-    pieces = [evidence_of(small_net, batch_of(fashion, index)) for index in range(6)]
-    seeds = [10, 11, 12, 13, 14, 15]
-    six, two = (attack.run_together(pieces[:n], seeds[:n]) for n in (6, 2))
-    for one, other in zip(six, two, strict=False):
-        assert torch.equal(one.images, other.images)
-        assert one.history == other.history
-    alone = attack(pieces[1], seed=11)
-    assert alone.distance == pytest.approx(six[1].distance, rel=0.05)
-    assert float((alone.images - six[1].images).abs().mean()) < 0.02
-
-
 def test_many_restarts_share_a_batch_and_the_best_wins(fashion: Dataset, small_net: nn.Module) -> None:
     piece = evidence_of(small_net, batch_of(fashion, 0))
-    one, many = (Inversion(cosine_distance, Adam(), iterations=5, restarts=n) for n in (1, FEWEST_TOGETHER))
+    one, many = (Inversion(cosine_distance, Adam(), iterations=5, restarts=n) for n in (1, SEATS))
     assert many(piece).distance <= one(piece).distance + 1e-6
     single = [replace(one, restarts=n)(piece) for n in (2, 3)]
     assert single[1].distance <= single[0].distance
@@ -398,7 +384,7 @@ def test_every_attack_leaves_the_model_and_the_gradient_alone(
     attack = ATTACKS[name]()
     model = build("mlp-16", SHAPE, 10).eval() if isinstance(attack, ClosedForm) else small_net
     if isinstance(attack, Inversion):
-        attack = replace(attack, iterations=2, restarts=min(attack.restarts, FEWEST_TOGETHER))
+        attack = replace(attack, iterations=2, restarts=min(attack.restarts, SEATS))
     batch = batch_of(fashion, 0)
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     gradients = share(model, batch)
