@@ -133,13 +133,13 @@ def test_the_published_schedule_and_signed_steps() -> None:
         step = optimizer.start([guess], 80)
         moves = []
 
-        def closure(guess: Tensor = guess) -> Tensor:
+        def closure(guess: Tensor = guess) -> list[float]:
             guess.grad = torch.tensor([3.0, -0.01, 7.0, -2.0])
-            return torch.zeros(())
+            return [0.0]
 
         for _ in range(80):
             before = guess.detach().clone()
-            step(closure)
+            step(closure, [0])
             moves.append((guess.detach() - before).tolist())
         # Only the sign counts; Nesterov's first step is longer. The rate drops tenfold before steps 30, 50 and 70 of 80.
         assert moves[0] == pytest.approx([-0.1 * first, 0.1 * first, -0.1 * first, 0.1 * first], rel=1e-2)
@@ -152,12 +152,12 @@ def test_the_cosine_schedule_ends_at_nothing() -> None:
     step = Adam(0.1, schedule="cosine").start([guess], 10)
     positions = [0.0]
 
-    def closure() -> Tensor:
+    def closure() -> list[float]:
         guess.grad = torch.ones(1)
-        return torch.zeros(())
+        return [0.0]
 
     for _ in range(10):
-        step(closure)
+        step(closure, [0])
         positions.append(float(guess.detach()))
     moves = [before - after for before, after in pairwise(positions)]
     assert moves[0] == pytest.approx(0.1, rel=1e-3)
@@ -166,14 +166,14 @@ def test_the_cosine_schedule_ends_at_nothing() -> None:
 
 
 def test_lbfgs_follows_signs_when_asked() -> None:
-    guess = torch.tensor([1.0, 1.0], requires_grad=True)
+    guess = torch.tensor([[1.0, 1.0]], requires_grad=True)
 
-    def closure() -> Tensor:
-        guess.grad = torch.tensor([5.0, 0.1])
-        return torch.zeros(())
+    def closure() -> list[float]:
+        guess.grad = torch.tensor([[5.0, 0.1]])
+        return [0.0]
 
-    LBFGS(0.1, signed=True).start([guess], 1)(closure)
-    assert float(guess.detach()[0]) == pytest.approx(float(guess.detach()[1]))
+    LBFGS(0.1, signed=True).start([guess], 1)(closure, [0])
+    assert float(guess.detach()[0, 0]) == pytest.approx(float(guess.detach()[0, 1]))
 
 
 # --- the loop

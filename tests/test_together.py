@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +17,10 @@ from gradveil.attacks.turns import Ask, answer_together
 from gradveil.attacks.width import SEATS, Width
 from gradveil.client import FedAvg, share
 from gradveil.defenses import parse_defense
+from gradveil.leakage.measuring import lot_size, measure
+from gradveil.leakage.scenario import ScenarioKey
 from gradveil.models import build
+from gradveil.training.stage import Stage
 from gradveil.types import Batch, Dataset, to_unit
 
 SHAPE = (1, 28, 28)
@@ -228,6 +232,16 @@ def test_the_quickest_width_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert width.chosen == 8
 
 
+def test_widths_with_other_last_digits_are_not_tried() -> None:
+    width = Width(32)
+    numbers = {4: 1.0, 8: 1.0, 16: 1.0 + 2**-52, 32: 1.0}
+    width.keep_equal(lambda one: torch.tensor([numbers[one]], dtype=torch.float64))
+    assert set(width.trials) == {4, 8, 32}
+    for _ in range(9):
+        width.evaluate(lambda low, high: list(range(low, high)))
+    assert width.chosen in (4, 8, 32)
+
+
 def test_a_width_that_the_memory_does_not_hold_is_given_up() -> None:
     def evaluate(low: int, high: int) -> list[int]:
         if high - low > most:
@@ -245,3 +259,28 @@ def test_a_width_that_the_memory_does_not_hold_is_given_up() -> None:
     most = 2
     with pytest.raises(torch.OutOfMemoryError):
         width.evaluate(evaluate)
+
+
+# --- records
+
+
+@pytest.mark.parametrize("changes", [{}, {"defense": "gaussian:1e-3", "attacker": "adaptive"}], ids=str)
+def test_records_do_not_depend_on_which_attacks_shared_a_loop(
+    fashion: Dataset, small_net: nn.Module, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    key = ScenarioKey("fashion-mnist-tenth", "convnet-2", Stage(), "none", "fast", 3, 0)
+    scenario = replace(key, **changes).parse()  # type: ignore[arg-type]
+    five = measure(scenario, small_net, fashion.test, [0, 1, 2, 3, 4], tmp_path / "five")
+    assert {record.scenario.together for record in five} == {True}
+    alone = measure(replace(scenario, together=True), small_net, fashion.test, [3], tmp_path / "alone")
+    assert alone == five[3:4]
+    other = measure(scenario, small_net, fashion.test, [3], tmp_path / "other")[0]
+    assert not other.scenario.together
+    assert other.scenario.setting == alone[0].scenario.setting
+
+
+@pytest.mark.parametrize(
+    ("attacks", "workers", "size"), [(1, 1, 4), (4, 2, 4), (8, 2, 4), (9, 2, 8), (12, 2, 8), (100, 2, 8), (0, 1, 4)]
+)
+def test_there_are_loops_for_all_workers_and_no_seat_is_empty(attacks: int, workers: int, size: int) -> None:
+    assert lot_size(network("mlp-4"), attacks, workers) == size

@@ -30,13 +30,23 @@ class SharedBatch:
         # Attackers who know a noise smooth the more the larger it is beside the gradient.
         weights = [[smoothness(prior) for prior in run.attack.priors] for run in runs]
         self.weights = torch.tensor(weights, device=state.guess.device)
+        self.is_new = True
         self.width = Width(len(rows), whole=state.attack.compiled)
 
     def evaluate(self) -> list[tuple[float, float]]:
         """Loss and distance per row; the gradient of what is free goes where it belongs."""
-        consensus = consensus_of(self.state.guess)
+        evaluate = partial(self._evaluate_part, consensus_of(self.state.guess))
+
+        def slopes(width: int) -> Tensor:
+            for low in range(0, len(self.rows), width):
+                evaluate(low, min(low + width, len(self.rows)))
+            return torch.cat([tensor.grad.flatten() for tensor in self.state.free if tensor.grad is not None])
+
         with freezing_statistics(self.state.model):
-            return self.width.evaluate(partial(self._evaluate_part, consensus))
+            if self.is_new:
+                self.width.keep_equal(slopes)
+                self.is_new = False
+            return self.width.evaluate(evaluate)
 
     def _evaluate_part(self, consensus: Tensor, low: int, high: int) -> list[tuple[float, float]]:
         state, rows = self.state, self.rows[low:high]

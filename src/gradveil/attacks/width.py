@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 Value = TypeVar("Value")
 
@@ -22,8 +23,9 @@ def most_together(device: torch.device) -> int:
 class Width:
     """Of widths that give the same numbers, the quickest on this device.
 
-    Runs are evaluated by `evaluate(first, last)`, in as many calls as it takes. The first iterations try every width in turn, on
-    work that has to be done anyway. A width that the memory does not hold is given up.
+    Runs are evaluated by `evaluate(first, last)`, in as many calls as it takes. Before the first iteration `keep_equal` throws
+    out widths with other last digits. The first iterations try the rest in turn, on work that has to be done anyway. A width that
+    the memory does not hold is given up.
     """
 
     def __init__(self, runs: int, *, whole: bool = False) -> None:
@@ -32,6 +34,20 @@ class Width:
         widths = [] if whole else [width for width in doubling if width < runs]
         self.trials = [*widths, runs] * (_TRIES if widths else 1)
         self.seconds: dict[int, float] = {}
+
+    def keep_equal(self, numbers: Callable[[int], Tensor]) -> None:
+        """Try only widths with the `numbers` of the smallest, to the last bit: a library may have other kernels for them."""
+        smallest, *others = sorted(set(self.trials))
+        if not others:
+            return
+        expected = numbers(smallest)
+        equal = {smallest}
+        for width in others:
+            try:
+                equal |= {width} if torch.equal(numbers(width), expected) else set()
+            except torch.OutOfMemoryError:
+                break
+        self.trials = [width for width in self.trials if width in equal]
 
     @property
     def chosen(self) -> int:
