@@ -1,6 +1,6 @@
 """The published quality at a tenth of the published iterations: is it reached? (`python -m bench.tenth`)
 
-Inverting Gradients as run by Gao et al. (adam+cosine, 4,800 iterations) against `fast` with 480, on untrained networks, judged by
+Inverting Gradients as run by Gao et al. (adam+cosine, 4,800 iterations) against `tenth` with 480, on untrained networks, by
 identification and detail. Settings are chosen on the first eight images; these are others. Takes an hour or two, goes on where it
 was killed, and leaves `runs/tenth.json`. `python -m bench.tenth lenet` measures one network anew.
 """
@@ -25,7 +25,7 @@ from gradveil.training.stage import Stage
 DATASET = "fashion-mnist-tenth"
 MODELS = ("convnet-16", "lenet")
 IMAGES = list(range(8, 20))
-PUBLISHED, OURS = "adam+cosine", "fast:iterations=480"
+PUBLISHED, OURS = "adam+cosine", "tenth"
 FOLDER, RESULT = Path("runs/tenth"), Path("runs/tenth.json")
 
 

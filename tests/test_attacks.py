@@ -165,6 +165,23 @@ def test_the_cosine_schedule_ends_at_nothing() -> None:
     assert moves[-1] < 0.01
 
 
+def test_the_exponential_schedule_falls_a_hundredfold() -> None:
+    guess = torch.zeros(1, requires_grad=True)
+    step = SGD(1.0, schedule="exponential").start([guess], 100)
+    moves = []
+
+    def closure() -> list[float]:
+        guess.grad = torch.ones(1)
+        return [0.0]
+
+    for _ in range(100):
+        before = float(guess.detach())
+        step(closure, [0])
+        moves.append(before - float(guess.detach()))
+    # Once momentum is at its full, every step is shorter than the last by the same factor.
+    assert [after / before for before, after in pairwise(moves[-5:])] == pytest.approx([0.01**0.01] * 4, rel=1e-3)
+
+
 def test_lbfgs_follows_signs_when_asked() -> None:
     guess = torch.tensor([[1.0, 1.0]], requires_grad=True)
 

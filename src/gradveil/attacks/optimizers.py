@@ -18,8 +18,9 @@ Closure = Callable[[], Sequence[float]]
 # Moves the given runs.
 Step = Callable[[Closure, Sequence[int]], None]
 
-# `drops`: tenfold at 3/8, 5/8 and 7/8 of the run (Geiping et al., 2020); `cosine`: half a period down to nothing.
-Schedule = Literal["constant", "drops", "cosine"]
+# `drops`: tenfold at 3/8, 5/8 and 7/8 of the run (Geiping et al., 2020); `cosine`: half a period down to nothing; `exponential`:
+# by the same factor in every iteration, a hundredfold in all.
+Schedule = Literal["constant", "drops", "cosine", "exponential"]
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ def _step_function(how: Adam | SGD, optimizer: torch.optim.Optimizer, guess: Ten
 def _rate(schedule: Schedule, done: int, iterations: int) -> float:
     if schedule == "cosine":
         return 0.5 * (1 + cos(pi * done / iterations))
+    if schedule == "exponential":
+        return float(0.01 ** (done / iterations))
     return rate_factor(done, drop_steps(iterations, rounding=int)) if schedule == "drops" else 1.0
 
 
