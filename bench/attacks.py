@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import MultiStepLR
 from bench.measure import side_by_side
 from gradveil.attacks import Evidence, Inversion, parse_attack
 from gradveil.attacks.objectives import cosine_distance
+from gradveil.attacks.together import Task, run_together
 from gradveil.client import share, trainable_parameters
 from gradveil.datasets import load
 from gradveil.models import normalization, untrained_model
@@ -57,7 +58,7 @@ def _together(name: str, turns: int) -> dict[str, object]:
     attack = parse_attack("adam+cosine", iterations=ITERATIONS // 20)
     assert isinstance(attack, Inversion)
     compared = side_by_side(
-        lambda: attack.run_together(evidences, range(8)),
+        lambda: run_together([Task(attack, evidence, seed) for seed, evidence in enumerate(evidences)]),
         lambda: [attack(evidence, seed=seed) for seed, evidence in enumerate(evidences)],
         turns=turns,
     )

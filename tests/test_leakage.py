@@ -52,7 +52,7 @@ def test_units() -> None:
         {"batch": 4, "users": 2},
         {"batch": 2, "batch_norm": "train"},
         {"start": "class-mean"},
-        {"together": True},
+        {"together": False},
         {"defense": "3-1-7", "attacker": "adaptive"},
         {"defense": "3-1-7", "attacker": "draw"},
         {"defense": "3-1-7 | prune:0.9", "attacker": "simulate"},

@@ -277,7 +277,7 @@ def test_images_of_one_colour_and_equal_ones_are_ties() -> None:
         {"defense": "3-1-7", "attacker": "adaptive", "iterations": 20},
         {"defense": "3-1-7", "attacker": "draw", "batch": 2},
         {"defense": "gaussian:1e-3", "attacker": "adaptive"},
-        {"together": True},
+        {"together": False},
     ],
     ids=str,
 )

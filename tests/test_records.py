@@ -94,7 +94,7 @@ class Heard:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
-    [{"batch": 2}, {"defense": "3-1-7+43-18-18", "attacker": "adaptive"}, {"defense": "none", "together": True}],
+    [{"batch": 2}, {"defense": "3-1-7+43-18-18", "attacker": "adaptive"}, {"defense": "none"}],
     ids=str,
 )
 def test_workers_and_interruptions_change_no_rank(
@@ -105,7 +105,7 @@ def test_workers_and_interruptions_change_no_rank(
     changes: dict[str, object],
 ) -> None:
     scenario = replace(SCENARIO, **changes).parse()  # type: ignore[arg-type]
-    indices = list(range(6 if not scenario.together else 12))
+    indices = list(range(6 if scenario.key.defense != "none" else 12))
     whole = measure(scenario, small_net, fashion.test, indices, tmp_path / "whole", workers=1)
     two = measure(scenario, small_net, fashion.test, indices, tmp_path / "two", workers=2)
     put = Store.put

@@ -136,6 +136,31 @@ def inverting(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def tenth(record: dict[str, Any]) -> str:
+    """How near a tenth of the iterations comes, from `python -m bench.tenth`."""
+    lines = [
+        "| untrained network | published: ranks above, first, detail | `tenth`: ranks above, first, detail "
+        "| difference in detail (se) | quartiles |",
+        "|---|---|---|---|---|",
+    ]
+    for row in record["models"]:
+        low, _, high = row["difference_quartiles"]
+        sides = (
+            f"{one['percentile']:.0%}, {one['first']}/{record['images']}, {one['detail']:+.1f} ± {one['detail_sd']:.1f}"
+            for one in (row["published"], row["ours"])
+        )
+        lines.append(
+            f"| {row['model']} | {' | '.join(sides)} | {row['difference']:+.1f} ({row['difference_se']:.1f}) | "
+            f"{low:+.1f} to {high:+.1f} |"
+        )
+    published, ours = record["iterations"]
+    lines.append(
+        f"\n{record['images']} images of {record['dataset']} that nothing was chosen on; published: {record['published']}, "
+        f"{published} iterations, ours: {record['ours']}, {ours}; detail in dB with the standard deviation between images."
+    )
+    return "\n".join(lines) + "\n"
+
+
 def table2(record: dict[str, Any]) -> str:
     """The six attacks of Table 2, from `python -m bench.table2`."""
     lines = ["| attack | defense | PSNR here | n (diverged) | published PSNR |", "|---|---|---|---|---|"]
@@ -383,6 +408,7 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "calibration": (calibration, "calibration"),
     "predictors": (predictors, "predictors"),
     "inverting": (inverting, "inverting"),
+    "tenth": (tenth, "tenth"),
     "table2": (table2, "table2"),
     "adaptive": (adaptive, "adaptive"),
     "precode": (precode, "precode"),

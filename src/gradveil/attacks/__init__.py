@@ -21,6 +21,7 @@ from gradveil.attacks.recipes import (
     lbfgs_l2,
     parse_attack,
     sgd_cosine,
+    tenth,
 )
 from gradveil.attacks.reconstruction import Reconstruction, Trace
 
@@ -49,4 +50,5 @@ __all__ = [
     "lbfgs_l2",
     "parse_attack",
     "sgd_cosine",
+    "tenth",
 ]

@@ -1,6 +1,6 @@
 """What an attack is: it rebuilds images from what was shared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from gradveil.attacks.evidence import Evidence
@@ -60,10 +60,3 @@ class Attack(Protocol):
     def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> "Attack":
         """The attack of an attacker who knows the defense; an attack that does not search stays as it is."""
         return self
-
-    def run_together(
-        self, evidences: Sequence[Evidence], seeds: Sequence[int], *, on_iteration: OnIteration | None = None
-    ) -> list[Reconstruction]:
-        """Several attacks on one model; a result does not depend on which others run beside it."""
-        pairs = zip(evidences, seeds, strict=True)
-        return [self(evidence, seed=seed, on_iteration=on_iteration) for evidence, seed in pairs]

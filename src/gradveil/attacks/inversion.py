@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -10,13 +9,14 @@ from torch import Tensor
 
 from gradveil.attacks.attack import Attack, KnownDefense, LabelKnowledge, OnIteration
 from gradveil.attacks.evidence import Evidence
-from gradveil.attacks.loop import FEWEST_TOGETHER, minimise
+from gradveil.attacks.loop import minimise
 from gradveil.attacks.objectives import Objective, Weighing
 from gradveil.attacks.optimizers import Optimizer
 from gradveil.attacks.priors import GroupConsistency, Prior
 from gradveil.attacks.reconstruction import Reconstruction
 from gradveil.attacks.restarts import Restart
 from gradveil.attacks.starts import STARTS
+from gradveil.attacks.width import SEATS, most_together
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
 
@@ -25,8 +25,6 @@ Simulation = Callable[[Tensor, torch.Generator], Tensor]
 # What is known of what a network drew at random, in the order of the draws: nothing (drawn afresh for every guess), searched
 # for together with the image, or read off the evidence.
 KnownDraws = Literal["fresh", "searched"] | Callable[[Evidence], Tensor]
-
-MOST_TOGETHER = 8  # runs that share one batch
 
 
 @dataclass(frozen=True)
@@ -83,27 +81,16 @@ class Inversion(Attack):
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         """The best of the restarts."""
         restarts = [Restart.of(self, evidence, seed, restart) for restart in range(self.restarts)]
-        if self.is_grouped or (self.optimizer.elementwise and self.restarts >= FEWEST_TOGETHER):
-            # A group is not filled up: copies would count in what it agrees on.
-            lots, together = _lots(restarts, self.is_grouped), not self.is_grouped
-            return best_of([one for lot in lots for one in minimise(self, lot, on_iteration, together=together)])
+        if self.is_grouped:
+            return best_of(minimise(self, restarts, on_iteration, together=True))
+        if self.restarts >= SEATS and not self.good_enough:
+            return best_of(minimise_in_lots(restarts, on_iteration))
         found: list[Reconstruction] = []
         for run in restarts:
             found += minimise(self, [run], on_iteration)
             if found[-1].ended == "matched":
                 break
         return best_of(found)
-
-    def run_together(
-        self, evidences: Sequence[Evidence], seeds: Sequence[int], *, on_iteration: OnIteration | None = None
-    ) -> list[Reconstruction]:
-        """Several attacks in one batched loop, where the optimizer moves every number by itself."""
-        if not self.optimizer.elementwise or self.is_grouped:
-            return super().run_together(evidences, seeds, on_iteration=on_iteration)
-        pairs = zip(evidences, seeds, strict=True)
-        runs = [Restart.of(self, evidence, seed, number) for evidence, seed in pairs for number in range(self.restarts)]
-        found = [one for lot in _lots(runs, whole=False) for one in minimise(self, lot, on_iteration, together=True)]
-        return [best_of(found[at : at + self.restarts]) for at in range(0, len(found), self.restarts)]
 
     @property
     def steps(self) -> int:
@@ -128,8 +115,8 @@ def best_of(found: Sequence[Reconstruction]) -> Reconstruction:
     return replace(best, restarts=len(found), restarts_diverged=sum(one.diverged for one in found))
 
 
-def _lots(runs: list[Restart], whole: bool) -> list[list[Restart]]:
-    """The runs in parts of like size that share a batch; `whole` keeps them in one."""
-    count = 1 if whole else -(-len(runs) // MOST_TOGETHER)
-    bounds = [len(runs) * part // count for part in range(count + 1)]
-    return [runs[low:high] for low, high in pairwise(bounds)]
+def minimise_in_lots(runs: Sequence[Restart], on_iteration: OnIteration | None) -> list[Reconstruction]:
+    """Runs of attacks that differ in smoothness at most, so many to a loop."""
+    most = most_together(runs[0].evidence.device)
+    lots = [list(runs[at : at + most]) for at in range(0, len(runs), most)]
+    return [one for lot in lots for one in minimise(lot[0].attack, lot, on_iteration, together=True)]

@@ -1,21 +1,22 @@
 """The loop that moves guesses until their gradients are the shared ones."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from gradveil.attacks.attack import OnIteration
+from gradveil.attacks.batching import SharedBatch
+from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.objectives import weigh
 from gradveil.attacks.priors import Guess, consensus_of, looking_inside
 from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosines
 from gradveil.attacks.restarts import Restart
-from gradveil.client import freezing_statistics, loss_of, share, trainable_parameters
+from gradveil.attacks.width import SEATS
+from gradveil.client import share
 from gradveil.models import normalization
 from gradveil.models.stochastic import drawing, stochastic_layers
 from gradveil.types import Batch, to_bytes
@@ -24,15 +25,12 @@ if TYPE_CHECKING:
     from gradveil.attacks.inversion import Inversion
 
 MOMENTS = 20  # of a run that its trace shows
-# Runs that share one batch need to be so many: from then on a run's numbers do not depend on what runs beside it, not even in
-# the last digit.
-FEWEST_TOGETHER = 4
 
 
 class State:
     """The runs of one loop: what moves, and what has been seen."""
 
-    def __init__(self, attack: "Inversion", runs: list[Restart]) -> None:
+    def __init__(self, attack: "Inversion", runs: list[Restart], *, together: bool) -> None:
         self.attack, self.runs = attack, runs
         self.model = runs[0].evidence.model
         self.normalize = normalization(self.model, runs[0].evidence.image_shape[0])
@@ -40,9 +38,25 @@ class State:
         self.soft = torch.stack([run.soft for run in runs]).requires_grad_()
         self.mean = self.guess.detach().clone()
         self.draws = torch.stack([run.draws for run in runs]).requires_grad_(attack.draws == "searched")
-        self.distances: list[float] = []
-        # The runs' gradients at the last evaluation, where they were computed one by one.
-        self.gradients: list[tuple[Tensor, ...]] = []
+        self.distances = [math.nan] * len(runs)
+        # Where the runs' gradients of the last evaluation are: stacked, and at which place.
+        self.gradients: dict[int, tuple[tuple[Tensor, ...], int]] = {}
+        self.kept = list(range(len(runs)))
+        shared = (together or attack.compiled) and all(can_share(attack, run.evidence) for run in runs)
+        self.batch = SharedBatch(self, self._fill_up(self.kept)) if shared else None
+
+    def keep(self, numbers: Sequence[int]) -> None:
+        """Evaluate these runs only, from now on, unless they look at the others."""
+        if self.attack.is_grouped or self.attack.compiled:
+            return
+        self.kept = list(numbers)
+        rows = self._fill_up(self.kept)
+        if self.batch is not None and len(rows) != len(self.batch.rows):
+            self.batch = SharedBatch(self, rows)
+
+    def _fill_up(self, numbers: list[int]) -> list[int]:
+        """A batch has a multiple of `SEATS` runs; the first is there as often as it takes."""
+        return numbers if self.attack.compiled else numbers + numbers[:1] * (-len(numbers) % SEATS)
 
     @property
     def free(self) -> list[Tensor]:
@@ -64,36 +78,38 @@ class State:
         pixels: Tensor = guess * self.normalize.std + self.normalize.mean
         return pixels
 
-    def closure(self) -> Tensor:
-        """Distances of all runs, and the gradient of everything that is free."""
-        total, self.distances = self._evaluate_batch() if self._shares_a_batch else self._evaluate_each()
-        return total
-
-    @cached_property
-    def _shares_a_batch(self) -> bool:
-        enough = len(self.runs) >= FEWEST_TOGETHER or self.attack.compiled
-        return enough and _can_share(self.attack, self.runs)
-
-    def _evaluate_each(self) -> tuple[Tensor, list[float]]:
-        consensus = consensus_of(self.guess)
-        total = self.guess.new_zeros(())
-        distances = []
-        self.gradients = []
+    def closure(self) -> list[float]:
+        """The losses of all runs, and the gradient of everything that is free."""
         for tensor in self.free:
             tensor.grad = torch.zeros_like(tensor)
-        for number, run in enumerate(self.runs):
+        if self.batch is None:
+            rows, found = self.kept, self._evaluate_each()
+        else:
+            rows, found = self.batch.rows, self.batch.evaluate()
+        losses = [math.nan] * len(self.runs)
+        for row, (loss, distance) in zip(rows, found, strict=True):
+            losses[row], self.distances[row] = loss, distance
+        return losses
+
+    def _evaluate_each(self) -> list[tuple[float, float]]:
+        consensus = consensus_of(self.guess)
+        found = []
+        for number in self.kept:
+            run = self.runs[number]
             own = [tensor.detach()[number].requires_grad_(tensor.requires_grad) for tensor in self.moving]
             with drawing(self.model, run.source(own[2])):
-                loss, distance = self._loss(run, own[0], own[1], consensus)
-            found = torch.autograd.grad(loss, [tensor for tensor in own if tensor.numel() and tensor.requires_grad])
-            for tensor, slope in zip(self.free, found, strict=True):
+                loss, distance, gradient = self._loss(run, own[0], own[1], consensus)
+            self.gradients[number] = tuple(tensor.detach()[None] for tensor in gradient), 0
+            slopes = torch.autograd.grad(loss, [tensor for tensor in own if tensor.numel() and tensor.requires_grad])
+            for tensor, slope in zip(self.free, slopes, strict=True):
                 assert tensor.grad is not None
                 tensor.grad[number] = slope
-            total += loss.detach()
-            distances.append(distance.item())
-        return total, distances
+            found.append((loss.item(), distance.item()))
+        return found
 
-    def _loss(self, run: Restart, guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
+    def _loss(
+        self, run: Restart, guess: Tensor, soft: Tensor, consensus: Tensor
+    ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
         current = Guess(guess, run.label_of(soft), consensus)
         pixels = self.pixels(guess)
         if self.attack.simulate is not None:
@@ -102,56 +118,13 @@ class State:
         with looking_inside(self.model, current) if inside else nullcontext():
             shared = run.evidence.client(self.model, Batch(pixels, current.labels))
         gradient = tuple(shared.values())
-        self.gradients.append(tuple(tensor.detach() for tensor in gradient))
         distance = self.attack.objective(weigh(run.factors, gradient), run.target)
-        return distance + sum(prior(current) for prior in self.attack.priors), distance
-
-    def _evaluate_batch(self) -> tuple[Tensor, list[float]]:
-        with freezing_statistics(self.model):
-            losses, distances = self._batch_loss(self.guess, self.soft, consensus_of(self.guess))
-        total = losses.sum()
-        found = torch.autograd.grad(total, self.free)
-        for tensor, slope in zip(self.free, found, strict=True):
-            tensor.grad = slope
-        return total.detach(), distances.tolist()
-
-    @cached_property
-    def _batch_loss(self) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
-        names, parameters = trainable_parameters(self.model)
-        weights = tuple(parameter.detach() for parameter in parameters)
-        targets = tuple(torch.stack(tensors) for tensors in zip(*(run.target for run in self.runs), strict=True))
-        scales = tuple(torch.stack(tensors) for tensors in zip(*(run.factors for run in self.runs), strict=True))
-        known = self.soft.numel() == 0
-        labels = torch.stack([run.labels if run.labels is not None else run.soft for run in self.runs])
-
-        def loss(parameters: tuple[Tensor, ...], images: Tensor, label: Tensor) -> Tensor:
-            return loss_of(self.model, Batch(images, label), dict(zip(names, parameters, strict=True)))
-
-        def one(
-            guess: Tensor, label: Tensor, target: tuple[Tensor, ...], scale: tuple[Tensor, ...], consensus: Tensor
-        ) -> tuple[Tensor, Tensor]:
-            gradient = grad(loss)(weights, self.pixels(guess), label)
-            distance = self.attack.objective(weigh(scale, gradient), target)
-            current = Guess(guess, label, consensus)
-            return distance + sum(prior(current) for prior in self.attack.priors), distance
-
-        def every(guess: Tensor, soft: Tensor, consensus: Tensor) -> tuple[Tensor, Tensor]:
-            label = labels if known else soft.softmax(2)
-            vectorised = vmap(one, in_dims=(0, 0, 0, 0, None))
-            found: tuple[Tensor, Tensor] = vectorised(guess, label, targets, scales, consensus)
-            return found
-
-        return torch.compile(every) if self.attack.compiled else every
+        return distance + sum(prior(current) for prior in self.attack.priors), distance, gradient
 
     def similarity(self, number: int) -> Tensor:
         """Per-parameter cosine of a run's gradient as it was last evaluated."""
-        run = self.runs[number]
-        if self.gradients:
-            return cosines(self.gradients[number], run.evidence.target)
-        # Runs that share a batch leave no gradients of their own; nothing is simulated or drawn there.
-        pixels = self.pixels(self.guess.detach()[number])
-        shared = share(self.model, Batch(pixels, run.label_of(self.soft.detach()[number])))
-        return cosines(tuple(shared.values()), run.evidence.target)
+        stacked, place = self.gradients[number]
+        return cosines(tuple(tensor[place] for tensor in stacked), self.runs[number].evidence.target)
 
 
 class Watch:
@@ -221,25 +194,24 @@ class Watch:
         )
 
 
-def _can_share(attack: "Inversion", runs: list[Restart]) -> bool:
+def can_share(attack: "Inversion", evidence: Evidence) -> bool:
+    """Whether its runs can go through one network at once: what is random or looks inside goes by itself."""
     plain = attack.simulate is None and not any(prior.looks_inside for prior in attack.priors)
-    return plain and not stochastic_layers(runs[0].evidence.model) and all(run.evidence.client is share for run in runs)
+    return plain and not stochastic_layers(evidence.model) and evidence.client is share
 
 
 def minimise(
     attack: "Inversion", runs: list[Restart], on_iteration: OnIteration | None, *, together: bool = False
 ) -> list[Reconstruction]:
-    """All runs in one loop; those that can share a batch and are too few for it are filled up with copies of the first."""
-    count = len(runs)
-    if together and _can_share(attack, runs):
-        runs = runs + [runs[0]] * (FEWEST_TOGETHER - count)
-    state = State(attack, runs)
+    """All runs in one loop; `together` in one batch where they can share it."""
+    state = State(attack, runs, together=together)
     lowest, highest = (state.normalize(value(state.normalize.mean)) for value in (torch.zeros_like, torch.ones_like))
     step = attack.optimizer.start(state.free, attack.iterations)
-    watches = [Watch(state, number) for number in range(count)]
+    watches = [Watch(state, number) for number in range(len(runs))]
     iteration = 0
     while running := [watch for watch in watches if watch.ended is None]:
-        step(state.closure)
+        state.keep([watch.number for watch in running])
+        step(state.closure, state.kept)
         iteration += 1
         if attack.boxed:
             with torch.no_grad():
@@ -255,6 +227,7 @@ def minimise(
         for watch in watches:
             for tensor, last in zip(state.moving, watch.last, strict=True):
                 tensor[watch.number] = last
+    state.keep(range(len(runs)))
     state.closure()
     for watch in watches:
         watch.remember()

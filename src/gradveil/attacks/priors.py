@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import torch
@@ -53,6 +53,16 @@ class TotalVariation(Prior):
             # The root has no slope at 0.
             return self.weight * (across[..., 1:, :].square() + down[..., :, 1:].square() + 1e-8).sqrt().mean()
         return self.weight * (across.abs().mean() + down.abs().mean())
+
+
+def smoothness(prior: Prior) -> float:
+    """The weight of a total variation; 1 of every other prior, whose weight is its own business."""
+    return prior.weight if isinstance(prior, TotalVariation) else 1.0
+
+
+def without_smoothness(prior: Prior) -> Prior:
+    """The prior that `smoothness` has to be multiplied by."""
+    return replace(prior, weight=1.0) if isinstance(prior, TotalVariation) else prior
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,12 @@ def fast(*, iterations: int = 1000) -> Inversion:
     return replace(attack, optimizer=Adam(0.1, schedule="constant"), averaging=0.3, name="fast")
 
 
+def tenth(*, iterations: int = 480) -> Inversion:
+    """adam+cosine in a tenth of its iterations: the rate falls all the way instead of waiting at each."""
+    attack = adam_cosine(iterations=iterations)
+    return replace(attack, optimizer=Adam(0.1, schedule="exponential"), name="tenth")
+
+
 # Name -> recipe, with everything as published.
 ATTACKS: dict[str, Callable[[], Attack]] = {
     "adam+cosine": adam_cosine,
@@ -96,6 +102,7 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "cpl": cpl,
     "grad-inversion": grad_inversion,
     "fast": fast,
+    "tenth": tenth,
     "analytic": ClosedForm,
 }
 

@@ -1,6 +1,7 @@
 """What the plans of a folder's audits ask for and it does not have."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from gradveil.auditing.folder import RunFolder
@@ -34,7 +35,8 @@ def _shorten(lines: Sequence[str], what: str) -> list[str]:
 def _missing_attacks(run: RunFolder) -> list[str]:
     there: dict[ScenarioKey, set[int]] = {}
     for record in run.records:
-        there.setdefault(record.scenario, set()).add(record.index)
+        # A plan does not say whether attacks share loops.
+        there.setdefault(replace(record.scenario, together=None), set()).add(record.index)
     lacking = _shortfalls(run, there, lambda plan: dict.fromkeys(plan.scenario_keys(), plan.images))
     return [
         f"{of.attack_in_words}, {of.attacker} attacker, {defense_title(of.defense)}, {of.stage}: {found} of {images} images"

@@ -45,7 +45,9 @@ class ScenarioOptions:
     tv: Annotated[float | None, Option(help="Weight of total variation. Default: as published.", min=0)] = None
     start: Annotated[str | None, Option(help="First guess: noise, zeros, pattern, class-mean or public-image.")] = None
     labels: LabelsOption = None
-    together: Annotated[bool, Option("--together", help="Attack 8 images at once: faster on small networks.")] = False
+    together: Annotated[
+        bool | None, Option("--together/--alone", help="Attacks share batched loops. Default: from 4 attacks on.")
+    ] = None
     compiled: Annotated[bool, Option("--compile", help="Use torch.compile: minutes to begin, then faster.")] = False
 
 
@@ -107,7 +109,7 @@ def attack(
     if options.json:
         emit(
             {
-                **asdict(scenario.key),
+                **asdict(scenario.decide_together(len(chosen) // scenario.batch).key),
                 "stage": str(scenario.stage),
                 "out": out,
                 "images": [record.figures() for record in records],

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from torch import nn
 
+from gradveil.attacks.together import Task, run_together
+from gradveil.attacks.width import SEATS, most_together
 from gradveil.client import batch_norm_mode, trainable_parameters
 from gradveil.devices import CPU
 from gradveil.errors import GradveilError
@@ -17,9 +19,6 @@ from gradveil.leakage.store import Store
 from gradveil.parallel import LOCAL, RunJobs, listening_to_workers, run_jobs
 from gradveil.progress import Advance, Progress, Steps, ignore, silent
 from gradveil.types import ImageSet
-
-# Attacks that go through one batched loop, where a scenario asks for that.
-LOT = 8
 
 
 def measure(
@@ -48,6 +47,7 @@ def measure(
         records = measure(scenario, network, data.test, [0, 1, 2], Path("runs/mine"), workers=2)
     """
     batches = check(scenario, images, indices)
+    scenario = scenario.decide_together(len(batches))
     network = CPU.place(network)  # jobs travel between processes
     trainable_parameters(network)
     steps = scenario.attack.steps
@@ -58,7 +58,7 @@ def measure(
             if (record := store.get(scenario.key, batch, index)) is not None:
                 found[batch, index] = record
     missing = [batch for batch in dict.fromkeys(batches) if any((batch, index) not in found for index in batch)]
-    size = LOT if scenario.together else 1
+    size = lot_size(scenario, len(missing), workers) if scenario.together else 1
     lots = [missing[at : at + size] for at in range(0, len(missing), size)]
     jobs = jobs or partial(run_jobs, workers=min(workers, len(lots)) or 1, backend=backend)
     title = f"{scenario.key.attack} on {scenario.model}, defense {scenario.key.column}"
@@ -73,6 +73,12 @@ def measure(
                 store.put(result.record, result.animation)
                 found[result.record.unit, result.record.index] = result.record
     return [found[batch, index] for batch in batches for index in batch]
+
+
+def lot_size(scenario: Scenario, attacks: int, workers: int) -> int:
+    """How many attacks share a loop: enough for all workers, and a batch is full."""
+    each = -(-attacks // workers)
+    return min(most_together(scenario.device.torch), max(1, -(-each // SEATS)) * SEATS)
 
 
 def check(scenario: Scenario, images: ImageSet, indices: Sequence[int]) -> list[BatchIndices]:
@@ -95,7 +101,7 @@ def attack_batches(
     """Share the defended gradients of the batches and let the attack rebuild them; `advance` hears of its iterations."""
     network = scenario.device.place(network)
     with (
-        scenario.device.computing("--workers or --batch, or attack without --together"),
+        scenario.device.computing("--workers or --batch, or attack --alone"),
         batch_norm_mode(network, training=scenario.batch_norm == "train"),
     ):
         shares = [Share.of(scenario, network, images, indices, public) for indices in batches]
@@ -106,12 +112,11 @@ def reconstruct(scenario: Scenario, shares: Sequence[Share], advance: Advance = 
     """Let the attack rebuild what is behind the shares."""
     steps = Steps(scenario.attack.steps * len(shares), advance)
     attacks = [share.adapted_attack(scenario) for share in shares]
-    evidences, seeds = [share.evidence for share in shares], [share.seed for share in shares]
+    tasks = [Task(attack, share.evidence, share.seed) for attack, share in zip(attacks, shares, strict=True)]
     if scenario.together:
-        found = scenario.attack.run_together(evidences, seeds, on_iteration=steps.one)
+        found = run_together(tasks, on_iteration=steps.one)
     else:
-        runs = zip(attacks, evidences, seeds, strict=True)
-        found = [attack(evidence, seed=seed, on_iteration=steps.one) for attack, evidence, seed in runs]
+        found = [task.attack(task.evidence, seed=task.seed, on_iteration=steps.one) for task in tasks]
     steps.rest()
     rebuilt = zip(shares, attacks, found, strict=True)
     return [result for share, attack, one in rebuilt for result in results_of(scenario, share, attack, one)]

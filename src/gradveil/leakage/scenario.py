@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from gradveil.attacks import Attack, Attacker, AttackSettings, LabelKnowledge, attack_settings, parse_attack
+from gradveil.attacks.width import SEATS
 from gradveil.client import Aggregate, Client, FedAvg, format_client, parse_client, share
 from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.devices import CPU, Device, parse_device
@@ -49,7 +50,7 @@ class ScenarioKey:
     ordered: bool = True
     batch_norm: BatchNormMode = "eval"
     attacker: Attacker = "plain"
-    together: bool = False
+    together: bool | None = None
     compiled: bool = False
     device: str = CPU.kind
 
@@ -88,7 +89,6 @@ class ScenarioKey:
         own = {name: getattr(self, name) for name in ("iterations", "labels", "start", "tv", "restarts")}
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
         said += [f"seed {self.seed}"] if self.seed else []
-        said += ["together"] if self.together else []
         said += [f"on {self.device}"] if self.device != CPU.kind else []
         return ", ".join(part for part in said if part)
 
@@ -107,7 +107,8 @@ class Scenario:
     - `attacker`: a plain one ignores the defense, an adaptive one knows it.
     - `batch` images are behind each share, `users` participants behind each sum.
     - `ordered`: the attacker knows in which order local steps took the images.
-    - `together`: several attacks share one batched loop.
+    - `together`: attacks share batched loops. That changes the last digits, whoever is beside an attack, so records say it. What
+      is None is decided when it is known how many attacks there are.
     - `device`: where gradients are computed and attacked.
 
         Scenario("fashion-mnist-tenth", "convnet-16", Stage(), attacks.fast(), defenses.Prune(0.9))
@@ -125,18 +126,20 @@ class Scenario:
     users: int = 1
     ordered: bool = True
     batch_norm: BatchNormMode = "eval"
-    together: bool = False
+    together: bool | None = None
     device: Device = CPU
 
     def __post_init__(self) -> None:
-        if self.together and self.attacker != "plain":
-            raise GradveilError(f"attacks share a loop when they are plain, got a {self.attacker} attacker")
         if self.attacker == "simulate" and not self.attack.can_simulate:
             raise GradveilError(f"{self.attack.name} cannot simulate a defense: use attacker adaptive")
         if self.batch < 1 or self.users < 1 or self.batch % self.users:
             raise GradveilError(f"{self.batch} images cannot be split evenly among {self.users} users")
         if self.attacker == "draw" and self.batch > 1 and not self.order_known:
             raise GradveilError("an attacker who knows a batch's draws needs its labels in order: use labels known")
+
+    def decide_together(self, attacks: int) -> "Scenario":
+        """The same with `together` decided: from as many attacks as fill a batch it pays, or costs nothing."""
+        return replace(self, together=attacks >= SEATS) if self.together is None else self
 
     @cached_property
     def key(self) -> ScenarioKey:

@@ -1,0 +1,87 @@
+"""The published quality at a tenth of the published iterations: is it reached? (`python -m bench.tenth`)
+
+Inverting Gradients as run by Gao et al. (adam+cosine, 4,800 iterations) against `tenth` with 480, on untrained networks, by
+identification and detail. Settings are chosen on the first eight images; these are others. Takes an hour or two, goes on where it
+was killed, and leaves `runs/tenth.json`. `python -m bench.tenth lenet` measures one network anew.
+"""
+
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+
+from gradveil.attacks import parse_attack
+from gradveil.datasets import load
+from gradveil.io.files import write_json
+from gradveil.leakage.identification import identify
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import Scenario
+from gradveil.models import untrained_model
+from gradveil.progress import bar
+from gradveil.training.stage import Stage
+
+DATASET = "fashion-mnist-tenth"
+MODELS = ("convnet-16", "lenet")
+IMAGES = list(range(8, 20))
+PUBLISHED, OURS = "adam+cosine", "tenth"
+FOLDER, RESULT = Path("runs/tenth"), Path("runs/tenth.json")
+
+
+def run(models: tuple[str, ...] = MODELS) -> dict[str, object]:
+    """Attack what is missing below `FOLDER`, compare, and write `RESULT`."""
+    summary = {
+        "dataset": DATASET,
+        "images": len(IMAGES),
+        "published": PUBLISHED,
+        "ours": OURS,
+        "iterations": [parse_attack(name).steps for name in (PUBLISHED, OURS)],
+        "torch": torch.__version__,
+        "models": [_compare(model) for model in models],
+    }
+    write_json(RESULT, summary)
+    return summary
+
+
+def _compare(model: str) -> dict[str, object]:
+    published, ours = (_attack(model, name) for name in (PUBLISHED, OURS))
+    differences = [mine.detail - theirs.detail for mine, theirs in zip(ours, published, strict=True)]
+    return {
+        "model": model,
+        "published": _figures(published),
+        "ours": _figures(ours),
+        "difference": statistics.fmean(differences),
+        "difference_se": statistics.stdev(differences) / len(differences) ** 0.5,
+        "difference_quartiles": statistics.quantiles(differences, n=4),
+    }
+
+
+def _attack(model: str, name: str) -> list[Record]:
+    dataset = load(DATASET)
+    network = untrained_model(model, dataset).eval()
+    scenario = Scenario(dataset.name, model, Stage(), parse_attack(name), together=True)
+    return measure(scenario, network, dataset.test, IMAGES, FOLDER, public=dataset.train, progress=bar)
+
+
+def _figures(records: list[Record]) -> dict[str, object]:
+    found = identify(records)
+    assert found is not None
+    return {
+        "percentile": found.percentile,
+        "first": found.first.count,
+        "detail": statistics.fmean(one.detail for one in records),
+        "detail_sd": statistics.stdev(one.detail for one in records),
+        "psnr": statistics.fmean(one.published_psnr for one in records),
+        "details": [one.detail for one in records],
+    }
+
+
+if __name__ == "__main__":
+    for row in run(tuple(sys.argv[1:]) or MODELS)["models"]:  # type: ignore[attr-defined]
+        low, _, high = row["difference_quartiles"]
+        for who in ("published", "ours"):
+            found = row[who]
+            print(f"{row['model']:12} {who:10} above {found['percentile']:.1%}, detail {found['detail']:+.2f} dB")
+        print(f"{row['model']:12} difference {row['difference']:+.2f} dB (quartiles {low:+.2f} to {high:+.2f})")
+    print(f"written: {RESULT}")
