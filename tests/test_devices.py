@@ -26,6 +26,7 @@ from gradveil.auditing.plan import AuditSettings
 from gradveil.cli import main
 from gradveil.cli.audit import command_of
 from gradveil.client import Aggregate, FedAvg, share
+from gradveil.datasets import load
 from gradveil.defenses import DEFENSES, EXAMPLES, Defense, GaussianNoise, Prune, parse_defense
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
@@ -39,6 +40,7 @@ from gradveil.federated.gossip.results import read_result
 from gradveil.federated.gossip.settings import GossipSettings
 from gradveil.federated.gossip.topology import parse_topology
 from gradveil.federated.recordings import read_recording, recordings_in
+from gradveil.io.pictures import to_pil
 from gradveil.io.tensors import read_tensors
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
@@ -317,8 +319,14 @@ def test_updates_arrive_where_the_server_computes(strict: Device, few: Dataset) 
 def test_an_audit_from_the_command_line(
     fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    # Few images, as those of a random policy are undone with the help of all public ones.
+    for number, image in enumerate(fashion.train.images[:20]):
+        place = tmp_path / "images" / ("train" if number % 2 else "test") / "ab"[number // 2 % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        to_pil(image).save(place / f"{number}.png")
+    pictures = load(f"folder:{tmp_path / 'images'}")
     small = AuditSettings(
-        fashion.name, "lenet-4", ("prune:0.5",), stages=("1",), images=1, iterations=2, device=strict_device.NAME
+        pictures.name, "lenet-4", ("prune:0.5",), stages=("1",), images=1, iterations=2, device=strict_device.NAME
     )
     command = f"{command_of(small, tmp_path / 'strict')} --format md --workers 2"
     # In a process of its own, as torch looks for devices when it is imported; its workers inherit where to look.
@@ -332,7 +340,7 @@ def test_an_audit_from_the_command_line(
     )
     assert done.returncode == 0, done.stderr
     assert "device: strict:0" in done.stderr
-    run_audit(replace(small, device="cpu").parse(), fashion, tmp_path / "cpu")
+    run_audit(replace(small, device="cpu").parse(), pictures, tmp_path / "cpu")
     here, there = (read_records(tmp_path / name)[0] for name in ("cpu", "strict"))
     assert len(here) == 5  # of three defenses two are attacked by two
     assert {record.scenario.device for record in there} == {"strict"}
