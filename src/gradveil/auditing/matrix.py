@@ -74,6 +74,7 @@ def run_audit(
                     folder,
                     public=dataset.test,
                     workers=workers,
+                    backend=backend,
                     jobs=jobs,
                     progress=progress,
                 )
