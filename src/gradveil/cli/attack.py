@@ -12,6 +12,7 @@ from gradveil.cli.options import (
     DEFAULT_WORKERS,
     AttackerOption,
     AttackOption,
+    BackendOption,
     DefenseOption,
     IterationsOption,
     LabelsOption,
@@ -58,6 +59,7 @@ def attack(
     unordered: Annotated[bool, Option("--unordered", help="The order of local training images is not known.")] = False,
     out: Annotated[Path, Option(help="Run folder. Records of all runs are kept there.")] = Path("runs/attack"),
     workers: WorkersOption = DEFAULT_WORKERS,
+    backend: BackendOption = "loky",
     options: RunOptions,
 ) -> None:
     """Attack the gradients of test images. Images that were attacked before are not attacked again.
@@ -78,6 +80,7 @@ def attack(
     from gradveil.leakage.identification import identify, identify_placebos
     from gradveil.leakage.measuring import check, measure
     from gradveil.leakage.scenario import ScenarioKey
+    from gradveil.parallel import check_backend
     from gradveil.training.stage import Stage
 
     if what is not None:
@@ -86,6 +89,7 @@ def attack(
         list_attacks(json=options.json)
         return
     check_folder(out)
+    check_backend(backend)
     chosen = parse_indices(indices)
     loaded = options.load(network.dataset)
     # Bad names are refused here, before a network is trained for nothing.
@@ -95,7 +99,15 @@ def attack(
     opened = network.open(loaded, options.seed, steps=stage, defense=scenario.defense)
     scenario = replace(scenario, model=opened.name, stage=opened.stage)
     records = measure(
-        scenario, opened.module, loaded.test, chosen, out, public=loaded.train, workers=workers, progress=bar
+        scenario,
+        opened.module,
+        loaded.test,
+        chosen,
+        out,
+        public=loaded.train,
+        workers=workers,
+        backend=backend,
+        progress=bar,
     )
     grids = write_grids(records, out)
     # An image that was asked for twice is one image.

@@ -1,0 +1,175 @@
+"""What an audit will take, before it is begun: a few iterations of each of its attacks are measured, and nothing is written."""
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from gradveil.attacks import Attack, Inversion, Reconstruction
+from gradveil.auditing.plan import AuditPlan
+from gradveil.client import batch_norm_mode
+from gradveil.defenses import NoDefense
+from gradveil.leakage.results import results_of
+from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.shares import Share
+from gradveil.parallel import using_one_thread
+from gradveil.progress import Progress, silent
+from gradveil.randomness import generator
+from gradveil.training.early import train_steps
+from gradveil.training.networks import NetworkSource
+from gradveil.training.recipe import Recipe
+from gradveil.training.stage import Stage
+from gradveil.types import Dataset
+
+# Of every attack, after one that warms up; of a training.
+ITERATIONS, TRAINING_STEPS = 3, 2
+
+
+@dataclass(frozen=True)
+class AttackCost:
+    """What one attack on one image takes on one thread; `seconds` is the whole of it, with what is measured afterwards."""
+
+    defense: str
+    attack: str
+    attacker: str
+    iterations: int
+    seconds_per_iteration: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class AuditEstimate:
+    """How much an audit is.
+
+    - `jobs` are attacks, each on one image; at every stage all of `costs` are met by every image.
+    - `trainings` are whole ones; `steps` are all training steps, also those of the stages.
+    - `memory_mb` is the peak of a process that does one job after the other, data and libraries included.
+    """
+
+    images: int
+    stages: int
+    costs: tuple[AttackCost, ...]
+    trainings: int
+    steps: int
+    seconds_per_step: float
+    device: str
+    memory_mb: float
+    workers: int
+
+    @property
+    def jobs(self) -> int:
+        return self.images * self.stages * len(self.costs)
+
+    @property
+    def iterations(self) -> int:
+        return self.images * self.stages * sum(cost.iterations for cost in self.costs)
+
+    @property
+    def worker_seconds(self) -> float:
+        """If one worker does everything."""
+        attacks = self.images * self.stages * sum(cost.seconds for cost in self.costs)
+        return attacks + self.steps * self.seconds_per_step
+
+    @property
+    def seconds(self) -> float:
+        """If all workers are busy to the end."""
+        return self.worker_seconds / min(self.workers, self.jobs)
+
+
+def estimate_audit(plan: AuditPlan, dataset: Dataset, *, workers: int, progress: Progress = silent) -> AuditEstimate:
+    """Time a few iterations of every attack of the plan, on one thread and on networks that are not trained for it.
+
+    Attacks that end early, because they match or stop getting better, take less than is estimated.
+    """
+    source = NetworkSource(dataset, plan.model, plan.weights, plan.seed)
+    stage = plan.stages[0] if plan.stages[0].unit == "weights" else Stage()
+    costs, device = [], "cpu"
+    with progress("measuring", len(plan.defenses), "steps") as advance, using_one_thread():
+        for defense in plan.defenses:
+            network = source.at(stage, defense).module
+            device = str(next(network.parameters()).device)
+            costs += [
+                attack_cost(scenario, network, dataset) for scenario in plan.scenarios(dataset.name, stage, defense)
+            ]
+            advance(1)
+        steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
+        trained = {plan.seed} if any(one.unit == "epochs" for one in plan.stages) else set()
+        trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
+        early = sum(int(one.count) for one in plan.stages if one.unit == "steps")
+        steps = trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
+        per_step = seconds_per_step(source, dataset) if steps else 0.0
+    return AuditEstimate(
+        plan.images, len(plan.stages), tuple(costs), trainings, steps, per_step, device, peak_memory_mb(), workers
+    )
+
+
+class _Enough(Exception):
+    """Ends an attack whose iterations were measured."""
+
+
+def attack_cost(scenario: Scenario, network: nn.Module, dataset: Dataset) -> AttackCost:
+    """What one attack of the scenario takes, from its first iterations and from measuring noise as if it had been rebuilt."""
+    start = time.perf_counter()
+    with batch_norm_mode(network, training=scenario.batch_norm == "train"):
+        share = Share.of(scenario, network, dataset.train, (0,), dataset.test)
+        attack = share.adapted_attack(scenario)
+        setup = time.perf_counter() - start
+        first, per_iteration = iteration_times(attack, share)
+        noise = torch.rand(share.transformed.shape, generator=generator(scenario.seed, "noise"))
+        start = time.perf_counter()
+        results_of(scenario, share, attack, Reconstruction(noise, share.evidence.labels, distance=0.0))
+        measured = time.perf_counter() - start
+    seconds = setup + first + (attack.steps - 1) * per_iteration + measured
+    key = scenario.key
+    return AttackCost(key.defense, key.attack, key.attacker, attack.steps, per_iteration, seconds)
+
+
+def iteration_times(attack: Attack, share: Share) -> tuple[float, float]:
+    """Seconds until the first iteration is over, and per iteration from then on; 0 where the attack ends with the first."""
+    # Restarts may take their steps at once: a mean over whole rounds of them is right in either case.
+    together = attack.restarts if isinstance(attack, Inversion) else 1
+    times: list[float] = []
+
+    def look() -> None:
+        times.append(time.perf_counter())
+        if len(times) == together * (1 + ITERATIONS):
+            raise _Enough
+
+    start = time.perf_counter()
+    try:
+        attack(share.evidence, seed=share.seed, on_iteration=look)
+    except _Enough:
+        pass
+    else:
+        times = [time.perf_counter()]
+    later = times[together:]
+    return times[0] - start, (later[-1] - times[together - 1]) / len(later) if later else 0.0
+
+
+def seconds_per_step(source: NetworkSource, dataset: Dataset) -> float:
+    """Of training without a defense, a batch of the recipe's size at a time."""
+    network = source.at(Stage()).module
+    train_steps(network, dataset, 1, defense=NoDefense())
+    start = time.perf_counter()
+    train_steps(network, dataset, TRAINING_STEPS, defense=NoDefense())
+    return (time.perf_counter() - start) / TRAINING_STEPS
+
+
+def peak_memory_mb() -> float:
+    """The most that this process has had in memory so far."""
+    import resource  # not on every system
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit that is not too large: `45 s`, `12 min`, `3.5 h`, `2.1 days`."""
+    units: Iterable[tuple[float, str]] = ((86400, "days"), (3600, "h"), (60, "min"))
+    for size, unit in units:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.2g} {unit}" if seconds < 10 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
