@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -15,7 +16,7 @@ from gradveil.defenses import NoDefense
 from gradveil.leakage.results import results_of
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import Share
-from gradveil.parallel import using_one_thread
+from gradveil.parallel import LOCAL, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
 from gradveil.training.early import train_steps
@@ -30,7 +31,10 @@ ITERATIONS, TRAINING_STEPS = 3, 2
 
 @dataclass(frozen=True)
 class AttackCost:
-    """What one attack on one image takes on one thread; `seconds` is the whole of it, with what is measured afterwards."""
+    """What one attack on one image takes on one thread; `seconds` is the whole of it, with what is measured afterwards.
+
+    `memory_mb` is the most that the process has had in memory so far.
+    """
 
     defense: str
     attack: str
@@ -38,6 +42,8 @@ class AttackCost:
     iterations: int
     seconds_per_iteration: float
     seconds: float
+    device: str
+    memory_mb: float
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,6 @@ class AuditEstimate:
 
     - `jobs` are attacks, each on one image; at every stage all of `costs` are met by every image.
     - `trainings` are whole ones; `steps` are all training steps, also those of the stages.
-    - `memory_mb` is the peak of a process that does one job after the other, data and libraries included.
     """
 
     images: int
@@ -55,9 +60,16 @@ class AuditEstimate:
     trainings: int
     steps: int
     seconds_per_step: float
-    device: str
-    memory_mb: float
     workers: int
+
+    @property
+    def device(self) -> str:
+        return self.costs[0].device
+
+    @property
+    def memory_mb(self) -> float:
+        """The peak of a worker, libraries and the images it shares with others included."""
+        return max(cost.memory_mb for cost in self.costs)
 
     @property
     def jobs(self) -> int:
@@ -79,38 +91,38 @@ class AuditEstimate:
         return self.worker_seconds / min(self.workers, self.jobs)
 
 
-def estimate_audit(plan: AuditPlan, dataset: Dataset, *, workers: int, progress: Progress = silent) -> AuditEstimate:
-    """Time a few iterations of every attack of the plan, on one thread and on networks that are not trained for it.
+def estimate_audit(
+    plan: AuditPlan, dataset: Dataset, *, workers: int, backend: str = LOCAL, progress: Progress = silent
+) -> AuditEstimate:
+    """Time a few iterations of every attack of the plan, in one worker, on networks that are not trained for it.
 
     Attacks that end early, because they match or stop getting better, take less than is estimated.
     """
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed)
     stage = plan.stages[0] if plan.stages[0].unit == "weights" else Stage()
-    costs, device = [], "cpu"
-    with progress("measuring", len(plan.defenses), "steps") as advance, using_one_thread():
+    costs: list[AttackCost] = []
+    with (
+        progress("measuring", len(plan.defenses), "steps") as advance,
+        starting_workers(1, backend, apart=True) as jobs,
+    ):
         for defense in plan.defenses:
             network = source.at(stage, defense).module
-            device = str(next(network.parameters()).device)
-            costs += [
-                attack_cost(scenario, network, dataset) for scenario in plan.scenarios(dataset.name, stage, defense)
-            ]
+            costs += jobs(partial(attack_cost, network, dataset), plan.scenarios(dataset.name, stage, defense))
             advance(1)
-        steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
-        trained = {plan.seed} if any(one.unit == "epochs" for one in plan.stages) else set()
-        trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
-        early = sum(int(one.count) for one in plan.stages if one.unit == "steps")
-        steps = trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
-        per_step = seconds_per_step(source, dataset) if steps else 0.0
-    return AuditEstimate(
-        plan.images, len(plan.stages), tuple(costs), trainings, steps, per_step, device, peak_memory_mb(), workers
-    )
+    steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
+    trained = {plan.seed} if any(one.unit == "epochs" for one in plan.stages) else set()
+    trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
+    early = sum(int(one.count) for one in plan.stages if one.unit == "steps")
+    steps = trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
+    per_step = seconds_per_step(source, dataset) if steps else 0.0
+    return AuditEstimate(plan.images, len(plan.stages), tuple(costs), trainings, steps, per_step, workers)
 
 
 class _Enough(Exception):
     """Ends an attack whose iterations were measured."""
 
 
-def attack_cost(scenario: Scenario, network: nn.Module, dataset: Dataset) -> AttackCost:
+def attack_cost(network: nn.Module, dataset: Dataset, scenario: Scenario) -> AttackCost:
     """What one attack of the scenario takes, from its first iterations and from measuring noise as if it had been rebuilt."""
     start = time.perf_counter()
     with batch_norm_mode(network, training=scenario.batch_norm == "train"):
@@ -124,7 +136,10 @@ def attack_cost(scenario: Scenario, network: nn.Module, dataset: Dataset) -> Att
         measured = time.perf_counter() - start
     seconds = setup + first + (attack.steps - 1) * per_iteration + measured
     key = scenario.key
-    return AttackCost(key.defense, key.attack, key.attacker, attack.steps, per_iteration, seconds)
+    device = str(next(network.parameters()).device)
+    return AttackCost(
+        key.defense, key.attack, key.attacker, attack.steps, per_iteration, seconds, device, peak_memory_mb()
+    )
 
 
 def iteration_times(attack: Attack, share: Share) -> tuple[float, float]:
@@ -152,10 +167,11 @@ def iteration_times(attack: Attack, share: Share) -> tuple[float, float]:
 def seconds_per_step(source: NetworkSource, dataset: Dataset) -> float:
     """Of training without a defense, a batch of the recipe's size at a time."""
     network = source.at(Stage()).module
-    train_steps(network, dataset, 1, defense=NoDefense())
-    start = time.perf_counter()
-    train_steps(network, dataset, TRAINING_STEPS, defense=NoDefense())
-    return (time.perf_counter() - start) / TRAINING_STEPS
+    with using_one_thread():
+        train_steps(network, dataset, 1, defense=NoDefense())
+        start = time.perf_counter()
+        train_steps(network, dataset, TRAINING_STEPS, defense=NoDefense())
+        return (time.perf_counter() - start) / TRAINING_STEPS
 
 
 def peak_memory_mb() -> float:

@@ -103,7 +103,7 @@ def audit(
     check_folder(folder)
     check_backend(backend)
     if dry_run:
-        estimate = estimate_audit(plan, options.load(dataset), workers=workers, progress=bar)
+        estimate = estimate_audit(plan, options.load(dataset), workers=workers, backend=backend, progress=bar)
         print_estimate(estimate, json=options.json)
         return
     metric = lpips_metric() if lpips else None
@@ -160,7 +160,7 @@ def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
     from gradveil.auditing.estimate import duration
 
     if json:
-        totals = ("jobs", "iterations", "worker_seconds", "seconds")
+        totals = ("device", "memory_mb", "jobs", "iterations", "worker_seconds", "seconds")
         emit(asdict(estimate) | {name: getattr(estimate, name) for name in totals})
         return
     print_table(

@@ -45,15 +45,15 @@ def run_jobs(
 
 
 @contextmanager
-def starting_workers(workers: int, backend: str = LOCAL) -> Iterator[RunJobs]:
+def starting_workers(workers: int, backend: str = LOCAL, *, apart: bool = False) -> Iterator[RunJobs]:
     """As `run_jobs`, with the same workers again and again: it takes seconds until new ones have imported what they need.
 
-    `workers` is how many jobs are under way at once. One local worker is this process.
+    `workers` is how many jobs are under way at once. One local worker is this process, unless it should be `apart`.
     """
     if workers < 1:
         raise GradveilError(f"workers must be at least 1, got {workers}")
     check_backend(backend)
-    if workers == 1 and backend == LOCAL:
+    if workers == 1 and backend == LOCAL and not apart:
         yield _run_here
         return
     with BACKENDS[backend]() as pool:
