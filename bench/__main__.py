@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bench import attacks, engine, scoring, searching, training, transforms
+from bench import attacks, engine, scaling, scoring, searching, training, transforms
 from gradveil.io.files import write_json
 from gradveil.version import __version__
 
@@ -19,6 +19,7 @@ PARTS = {
     "training": training,
     "attacks": attacks,
     "engine": engine,
+    "scaling": scaling,
 }
 RESULT = Path("runs/bench.json")
 

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -219,8 +219,8 @@ class DaskPool:
     """Tasks of a Dask cluster; the work is scattered to all of its workers."""
 
     remote = True
-    # The scheduler itself gives a task to four workers; the second time is for work that died with its last keeper.
-    attempts = 2
+    # Besides those of the scheduler, which itself gives a task whose worker died to three more.
+    attempts = 4
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -246,6 +246,8 @@ class DaskPool:
 
 
 def _death(future: "Future[bytes]") -> Exception | None:
+    if future.cancelled():  # nobody here did: the work was lost with the worker that kept it
+        return CancelledError("the work was lost")
     error = future.exception()
     if error is None or isinstance(error, Exception):
         return error
