@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gradveil.attacks import Attack, Inversion, Reconstruction
+from gradveil.auditing.matrix import spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.client import batch_norm_mode
 from gradveil.defenses import NoDefense
@@ -98,6 +99,7 @@ def estimate_audit(
 
     Attacks that end early, because they match or stop getting better, take less than is estimated.
     """
+    image = spread_indices(dataset.train, plan.images, seed=plan.seed)[0]
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed)
     stage = plan.stages[0] if plan.stages[0].unit == "weights" else Stage()
     costs: list[AttackCost] = []
@@ -107,7 +109,7 @@ def estimate_audit(
     ):
         for defense in plan.defenses:
             network = source.at(stage, defense).module
-            costs += jobs(partial(attack_cost, network, dataset), plan.scenarios(dataset.name, stage, defense))
+            costs += jobs(partial(attack_cost, network, dataset, image), plan.scenarios(dataset.name, stage, defense))
             advance(1)
     steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
     trained = {plan.seed} if any(one.unit == "epochs" for one in plan.stages) else set()
@@ -122,11 +124,11 @@ class _Enough(Exception):
     """Ends an attack whose iterations were measured."""
 
 
-def attack_cost(network: nn.Module, dataset: Dataset, scenario: Scenario) -> AttackCost:
+def attack_cost(network: nn.Module, dataset: Dataset, image: int, scenario: Scenario) -> AttackCost:
     """What one attack of the scenario takes, from its first iterations and from measuring noise as if it had been rebuilt."""
     start = time.perf_counter()
     with batch_norm_mode(network, training=scenario.batch_norm == "train"):
-        share = Share.of(scenario, network, dataset.train, (0,), dataset.test)
+        share = Share.of(scenario, network, dataset.train, (image,), dataset.test)
         attack = share.adapted_attack(scenario)
         setup = time.perf_counter() - start
         first, per_iteration = iteration_times(attack, share)
