@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from gradveil.auditing.accuracy import Accuracy
-from gradveil.auditing.claim import claim
+from gradveil.auditing.claim import CLAIM, claim, read_claim
 from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.perception import Metric, perceptual_distances
 from gradveil.auditing.plan import AuditPlan, AuditSettings
@@ -54,6 +54,8 @@ def run_audit(
         source.at(plan.stages[0])  # weights that do not fit are refused before anything is written
     for table in (ACCURACIES, PROPERTIES, PERCEPTION):
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
+    if (folder / CLAIM).exists():
+        read_claim(folder)
     with locking(folder / LOCK):
         plans = claim(plan.settings(dataset.name), folder).plans
     say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))

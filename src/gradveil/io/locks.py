@@ -19,7 +19,8 @@ _TAKEN = {errno.EACCES, errno.EAGAIN}
 class Locks:
     """Locks on names, each a byte of one file; two names at one byte only wait for each other.
 
-    A process does not lock itself out. It opens a file of locks once at a time: closing it gives all of its locks back.
+    A process does not lock itself out. It opens a file of locks once at a time: closing it gives all of its locks back. To wait
+    with other locks in hand may mean to wait for ever.
     Nothing is locked on Windows.
 
         with opening_locks(folder / ".lock") as locks:

@@ -69,22 +69,23 @@ def measure(
     with (
         progress(title, steps * len(batches), "steps") as advance,
         listening_to_workers(advance, workers=workers) as report,
-        opening_locks(folder / "records" / ".lock") as locks,
     ):
         advance(steps * (len(batches) - len(missing)))
         attack = partial(attack_batches, scenario, network, images, public=public, advance=report if near else ignore)
         while lots:
             elsewhere: list[list[BatchIndices]] = []
-            mine = divide(lots, scenario.key, locks, is_done, elsewhere)
-            for results in jobs(attack, mine, describe=lambda lot: f"{title}, images {lot}"):
-                for result in results:
-                    store.put(result.record, result.animation)
-                    found[result.record.unit, result.record.index] = result.record
-                if not near:
-                    advance(steps * len({result.record.unit for result in results}))
+            with opening_locks(folder / "records" / ".lock") as locks:
+                mine = divide(lots, scenario.key, locks, is_done, elsewhere)
+                for results in jobs(attack, mine, describe=lambda lot: f"{title}, images {lot}"):
+                    for result in results:
+                        store.put(result.record, result.animation)
+                        found[result.record.unit, result.record.index] = result.record
+                    if not near:
+                        advance(steps * len({result.record.unit for result in results}))
             lots = elsewhere
-            if lots:  # nothing of ours is under way: wait until the other process has done it, or died
-                locks.take(lock_name(scenario.key, lots[0]), wait=True)
+            if lots:  # wait, holding no lock that somebody may wait for, until the other process is done or dead
+                with opening_locks(folder / "records" / ".lock") as locks:
+                    locks.take(lock_name(scenario.key, lots[0]), wait=True)
     return [found[batch, index] for batch in batches for index in batch]
 
 
