@@ -1,6 +1,7 @@
 """Jobs on clusters, and folders that several machines share."""
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -16,12 +17,15 @@ from typing import Any
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from gradveil.attacks import fast
 from gradveil.auditing.matrix import run_audit
 from gradveil.auditing.plan import AuditPlan
+from gradveil.cli import app
 from gradveil.defenses import NoDefense
-from gradveil.io.locks import opening_locks
+from gradveil.errors import GradveilError
+from gradveil.io.locks import Locks, opening_locks
 from gradveil.leakage import measuring
 from gradveil.leakage.measuring import lock_name, measure
 from gradveil.leakage.records import Record
@@ -248,9 +252,18 @@ def test_what_another_process_attacks_is_left_to_it(
             other.kill()
         return results
 
+    take, waits = Locks.take, []
+
+    def check_hands(self: Locks, name: str, *, wait: bool = False) -> bool:
+        if wait:  # with nothing in hand: others can take what is done, or two processes would wait for each other
+            waits.append(hold(shared / "records" / ".lock", lock_name(scenario.key, [(0,)])))
+        return take(self, name, wait=wait)
+
+    monkeypatch.setattr(Locks, "take", check_hands)
     monkeypatch.setattr(measuring, "attack_batches", end_other)
     assert measure(scenario, network, few.test, [0, 1, 2], shared) == alone
     assert attacked == ([0, 2] if finishes else [0, 2, 1])
+    assert len(waits) == 1
 
 
 def test_trainings_as_jobs_end_as_alone(
@@ -278,3 +291,20 @@ def test_trainings_as_jobs_end_as_alone(
     for one, other in zip(alone, together, strict=True):
         assert other.weights == Path(str(one.weights).replace("one", "two"))
         assert torch.equal(*(torch.tensor(list(path.read_bytes())) for path in (one.weights, other.weights)))
+
+
+def test_trainings_from_the_command_line(tmp_path: Path) -> None:
+    options = (
+        f"--dataset fashion-mnist-tenth[:5%] --model lenet --epochs 1 --seed 4 --out {tmp_path} --workers 1 --json"
+    )
+    shown = CliRunner().invoke(app, ["train", "--trainings", "2", *options.split()])
+    document = json.loads(shown.stdout)
+    assert [(one["seed"], one["weights"]) for one in document["trainings"]] == [
+        (seed, str(tmp_path / f"seed{seed}" / "last.safetensors")) for seed in (4, 5)
+    ]
+    first, second = (one["accuracy"] for one in document["trainings"])
+    assert document["accuracy"] == pytest.approx((first + second) / 2)
+    assert document["accuracy_sd"] == pytest.approx(abs(first - second) / 2**0.5)
+    assert all(Path(one["weights"]).is_file() for one in document["trainings"])
+    with pytest.raises(GradveilError, match="--loaders and --tensorboard are for a single training"):
+        CliRunner().invoke(app, ["train", "--trainings", "2", "--loaders", "1"], catch_exceptions=False)
