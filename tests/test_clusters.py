@@ -219,15 +219,18 @@ def hold(tmp_path: Path) -> Iterator[Any]:
 
 
 def test_locks_end_with_their_process(tmp_path: Path, hold: Any) -> None:
-    path = tmp_path / "folder" / ".lock"
-    other = hold(path, "a")
-    with opening_locks(path) as locks:
+    folder = tmp_path / "folder"
+    other = hold(folder, "a")
+    with opening_locks(folder) as locks:
         assert not locks.take("a")
         assert locks.take("b")
         other.kill()
         assert locks.take("a", wait=True)
         assert locks.take("a")
-    assert path.stat().st_size == 0
+    assert [path.stat().st_size for path in folder.iterdir()] == [0]
+    with pytest.raises(KeyError), opening_locks(tmp_path / "new" / "deep"):
+        raise KeyError
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("finishes", [True, False], ids=["finishes", "dies"])
@@ -238,7 +241,7 @@ def test_what_another_process_attacks_is_left_to_it(
     scenario = Scenario(few.name, "lenet", Stage(), fast(iterations=1), NoDefense())
     alone = measure(scenario, network, few.test, [0, 1, 2], tmp_path / "alone")
     shared, attacked = tmp_path / "shared", []
-    other = hold(shared / "records" / ".lock", lock_name(scenario.key, [(1,)]))
+    other = hold(shared, lock_name(scenario.key, [(1,)]))
     attack = measuring.attack_batches
 
     def end_other(*args: Any, **kwargs: Any) -> Any:
@@ -256,7 +259,7 @@ def test_what_another_process_attacks_is_left_to_it(
 
     def check_hands(self: Locks, name: str, *, wait: bool = False) -> bool:
         if wait:  # with nothing in hand: others can take what is done, or two processes would wait for each other
-            waits.append(hold(shared / "records" / ".lock", lock_name(scenario.key, [(0,)])))
+            waits.append(hold(shared, lock_name(scenario.key, [(0,)])))
         return take(self, name, wait=wait)
 
     monkeypatch.setattr(Locks, "take", check_hands)
@@ -276,7 +279,7 @@ def test_trainings_as_jobs_end_as_alone(
         return [Training(Path(folder) / f"seed{seed}", NoDefense(), seed) for seed in range(3)]
 
     alone = train_all(few, "lenet", trainings("one"), recipe=recipe)
-    held = hold(tmp_path / "two" / ".lock", "seed1")
+    held = hold(tmp_path / "two", "seed1")
 
     def release() -> None:
         while not all((tmp_path / "two" / name / "last.ckpt").exists() for name in ("seed0", "seed2")):

@@ -27,8 +27,6 @@ from gradveil.training import Recipe
 from gradveil.training.networks import NetworkSource
 from gradveil.types import Dataset, ImageSet
 
-LOCK = ".lock"
-
 
 def run_audit(
     plan: AuditPlan,
@@ -56,7 +54,7 @@ def run_audit(
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
     if (folder / CLAIM).exists():
         read_claim(folder)
-    with locking(folder / LOCK):
+    with locking(folder):
         plans = claim(plan.settings(dataset.name), folder).plans
     say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
     records: list[Record] = []
@@ -81,7 +79,7 @@ def run_audit(
                     progress=progress,
                 )
     perceived = [] if metric is None else perceptual_distances(records, metric)
-    with locking(folder / LOCK):  # another process may add to the same tables
+    with locking(folder):  # another process may add to the same tables
         ACCURACIES.add(folder, accuracies)
         PROPERTIES.add(folder, properties)
         if metric is not None:

@@ -5,12 +5,13 @@ import hashlib
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 if sys.platform != "win32":
     import fcntl
 
+LOCK = ".lock"
 # File systems without locks: work may then be done twice, which gives the same result twice.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 _TAKEN = {errno.EACCES, errno.EAGAIN}
@@ -19,11 +20,10 @@ _TAKEN = {errno.EACCES, errno.EAGAIN}
 class Locks:
     """Locks on names, each a byte of one file; two names at one byte only wait for each other.
 
-    A process does not lock itself out. It opens a file of locks once at a time: closing it gives all of its locks back. To wait
-    with other locks in hand may mean to wait for ever.
-    Nothing is locked on Windows.
+    A process does not lock itself out. It opens the locks of a folder once at a time: closing gives all of them back. To wait
+    with other locks in hand may mean to wait for ever. Nothing is locked on Windows.
 
-        with opening_locks(folder / ".lock") as locks:
+        with opening_locks(folder) as locks:
             if locks.take("image 3"): ...
     """
 
@@ -45,20 +45,29 @@ class Locks:
 
 
 @contextmanager
-def opening_locks(path: Path) -> Iterator[Locks]:
-    """The locks in the file at `path`, which is made if need be and stays empty."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def opening_locks(folder: Path) -> Iterator[Locks]:
+    """The locks of a folder, in an empty file that is made if need be; a block that fails leaves no folder with nothing else."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         yield Locks(descriptor)
+    except BaseException:
+        if made and [*folder.iterdir()] == [path]:
+            path.unlink()
+            for empty in made:
+                with suppress(OSError):
+                    empty.rmdir()
+        raise
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def locking(path: Path) -> Iterator[None]:
-    """Nobody else is inside such a block with the same file."""
-    with opening_locks(path) as locks:
+def locking(folder: Path) -> Iterator[None]:
+    """Nobody else is inside such a block with the same folder."""
+    with opening_locks(folder) as locks:
         locks.take("", wait=True)
         yield
 

@@ -74,7 +74,7 @@ def measure(
         attack = partial(attack_batches, scenario, network, images, public=public, advance=report if near else ignore)
         while lots:
             elsewhere: list[list[BatchIndices]] = []
-            with opening_locks(folder / "records" / ".lock") as locks:
+            with opening_locks(folder) as locks:
                 mine = divide(lots, scenario.key, locks, is_done, elsewhere)
                 for results in jobs(attack, mine, describe=lambda lot: f"{title}, images {lot}"):
                     for result in results:
@@ -84,7 +84,7 @@ def measure(
                         advance(steps * len({result.record.unit for result in results}))
             lots = elsewhere
             if lots:  # wait, holding no lock that somebody may wait for, until the other process is done or dead
-                with opening_locks(folder / "records" / ".lock") as locks:
+                with opening_locks(folder) as locks:
                     locks.take(lock_name(scenario.key, lots[0]), wait=True)
     return [found[batch, index] for batch in batches for index in batch]
 

@@ -72,7 +72,7 @@ def _train(
     dataset: Dataset, model: Model, recipe: Recipe | None, wait: bool, progress: Progress, training: Training
 ) -> tuple[Path, TrainingResult | None]:
     """The result, or None where another process is at it and this one should not wait."""
-    with opening_locks(training.folder.parent / ".lock") as locks, using_one_thread():
+    with opening_locks(training.folder.parent) as locks, using_one_thread():
         if not locks.take(training.folder.name, wait=wait):
             return training.folder, None
         done = train(
