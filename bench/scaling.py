@@ -16,7 +16,7 @@ from gradveil.datasets import load
 from gradveil.parallel import using_one_thread
 from gradveil.searching import SearchPlan, search
 
-DATASET, MODEL = "fashion-mnist-tenth", "convnet-16"
+DATASET, MODEL, SMALL_MODEL = "fashion-mnist-tenth", "convnet-16", "lenet"
 # Enough that the longest job, at whose end the other worker waits, is a small part of it.
 AUDITED, ITERATIONS, POLICIES = 16, 100, 60
 FEW, MANY = 8, 64
@@ -30,7 +30,7 @@ def audit(images: int, iterations: int, workers: int) -> None:
 
 
 def find_policies(policies: int, workers: int) -> None:
-    search(make_scorer(MODEL, 60), None, SearchPlan(policies=policies, keep=5, fresh=20), workers=workers)
+    search(make_scorer(SMALL_MODEL, 60), None, SearchPlan(policies=policies, keep=5, fresh=20), workers=workers)
 
 
 TASKS = {"audit": partial(audit, iterations=2, workers=1), "policies": partial(find_policies, workers=1)}
@@ -43,11 +43,11 @@ def run(turns: int = 5) -> list[dict[str, object]]:
             partial(audit, AUDITED, ITERATIONS, 2), partial(audit, AUDITED, ITERATIONS, 1), turns=turns
         )
         finds = side_by_side(partial(find_policies, POLICIES, 2), partial(find_policies, POLICIES, 1), turns=turns)
-    how = f"{MODEL}, {DATASET}, workers of one thread that were started before, {turns} turns"
-    attack = f"{AUDITED} images, fast with {ITERATIONS} iterations, no defense and random policies"
+    how = f"{DATASET}, workers of one thread that were started before, {turns} turns"
+    attack = f"{MODEL}, {AUDITED} images, fast with {ITERATIONS} iterations, no defense and random policies"
     return [
         audits.row("an audit by two workers against one", f"{attack}; {how}"),
-        finds.row(f"the race of {POLICIES} policies by two workers against one", how),
+        finds.row(f"the race of {POLICIES} policies by two workers against one", f"{SMALL_MODEL}, 60 images; {how}"),
         memory_row("audit", FEW, MANY, "images of an audit"),
         memory_row("policies", FEW_POLICIES, MANY_POLICIES, "policies of a race"),
     ]
@@ -56,7 +56,7 @@ def run(turns: int = 5) -> list[dict[str, object]]:
 def memory_row(task: str, few: int, many: int, what: str) -> dict[str, object]:
     """Peak memory of a process that does everything, on few and on many; 1 means that it does not grow."""
     small, large = (peak_in_mb(task, size) for size in (few, many))
-    settings = f"peak of one worker with libraries and data, {MODEL}, {DATASET}; the baseline is with {few}"
+    settings = f"peak of one worker with libraries and data, {DATASET}; the baseline is with {few}"
     return row_of_ratios(f"memory with {many} {what}", [small / large], settings, ours=large, baseline=small, unit="MB")
 
 
