@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
-EXTRAS := flower,dp,ray,hf,tensorboard,dev
+EXTRAS := flower,dp,ray,dask,hf,tensorboard,dev
 
 .PHONY: help setup demo test bench lint clean
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bench import attacks, engine, passes, scoring, searching, soteria, training, transforms
+from bench import attacks, engine, passes, scaling, scoring, searching, soteria, training, transforms
 from gradveil.io.files import write_json
 from gradveil.version import __version__
 
@@ -21,6 +21,7 @@ PARTS = {
     "soteria": soteria,
     "attacks": attacks,
     "engine": engine,
+    "scaling": scaling,
 }
 RESULT = Path("runs/bench.json")
 

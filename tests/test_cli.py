@@ -148,7 +148,10 @@ BAD_INPUT = [
     (["search", "--sampler", "dice"], "sampler"),
     (["search", "--confidence", "2"], "confidence"),
     (["search", "--redundancy", "inf"], "redundancy"),
-    (["search", "--backend", "threading", "--budget", "1", "--keep", "1", "--images", "1", "--batches", "1"], "loky"),
+    (
+        ["search", "--backend", "threading", "--budget", "1", "--keep", "1", "--images", "1", "--batches", "1"],
+        "loky, ray, dask",
+    ),
     (["search", "--storage", "nonsense", "--budget", "1", "--keep", "1", "--images", "1"], "study"),
     (["search", "--out", "/dev/null/x", "--budget", "1", "--keep", "1"], "--out"),
     (["score", "3-1-7", "--points", "50"], "points"),

@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import gradveil as gv
+from gradveil.cli import app
 
 ROOT = Path(__file__).parent.parent
 # The longer one is run by the tests of Lightning.
@@ -24,6 +26,32 @@ def test_measured_numbers_are_those_of_the_records() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def recipes(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", (ROOT / "docs" / "clusters.md").read_text(), re.DOTALL)
+
+
+def test_recipes_for_clusters_can_be_read() -> None:
+    yaml = pytest.importorskip("yaml")
+    for script in recipes("bash"):
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    (documents,) = ([*yaml.safe_load_all(text)] for text in recipes("yaml"))
+    job, claim = documents
+    pod = job["spec"]["template"]["spec"]
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert pod["containers"][0]["volumeMounts"][0]["name"] == pod["volumes"][0]["name"]
+    texts = [
+        *recipes("bash"),
+        *recipes("console"),
+        " ".join(pod["containers"][0]["command"] + pod["containers"][0]["args"]),
+    ]
+    commands = [one for text in texts for one in re.findall(r"gradveil ([a-z]+) ((?:[^\n]*\\\n)*[^\n]*)", text)]
+    assert {name for name, _ in commands} == {"audit", "search", "train"}
+    known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for name, rest in commands:
+        options = {option for parameter in known[name].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", rest)) <= options
 
 
 def test_the_layers_are_those_of_the_source() -> None:

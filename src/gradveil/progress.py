@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, Protocol
 
 Advance = Callable[[int], None]
-Unit = Literal["bytes", "images", "steps", "policies"]
+Unit = Literal["bytes", "images", "steps", "policies", "trainings"]
 
 
 class Progress(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from gradveil.auditing.accuracy import Accuracy
-from gradveil.auditing.claim import claim
+from gradveil.auditing.claim import CLAIM, claim, read_claim
 from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.perception import Metric, perceptual_distances
 from gradveil.auditing.plan import AuditPlan, AuditSettings
@@ -17,9 +17,10 @@ from gradveil.auditing.study import Study, read_study
 from gradveil.auditing.tables import ACCURACIES, PERCEPTION, PROPERTIES
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
+from gradveil.io.locks import locking
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
-from gradveil.parallel import LOCAL, starting_workers
+from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
 from gradveil.training import Recipe
@@ -51,16 +52,15 @@ def run_audit(
         source.at(plan.stages[0])  # weights that do not fit are refused before anything is written
     for table in (ACCURACIES, PROPERTIES, PERCEPTION):
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
-    plans = claim(plan.settings(dataset.name), folder).plans
+    if (folder / CLAIM).exists():
+        read_claim(folder)
+    with locking(folder):
+        plans = claim(plan.settings(dataset.name), folder).plans
     say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
-    accuracies = []
-    for seed in range(plan.seed, plan.seed + plan.trainings):
-        for defense in plan.defenses:
-            trained = source.train(defense, Recipe(epochs=plan.epochs), seed, progress=progress)
-            accuracies.append(Accuracy(str(defense), seed, trained.accuracy, trained.test_images))
     records: list[Record] = []
     properties: list[StageProperties] = []
     with starting_workers(workers, backend) as jobs:
+        accuracies = measure_accuracies(plan, source, workers=workers, backend=backend, jobs=jobs, progress=progress)
         for stage, defense in product(plan.stages, plan.defenses):
             network = source.at(stage, defense, progress=progress).module
             if defense == NoDefense():
@@ -76,16 +76,54 @@ def run_audit(
                     folder,
                     public=dataset.test,
                     workers=workers,
+                    backend=backend,
                     jobs=jobs,
                     progress=progress,
                 )
-    ACCURACIES.add(folder, accuracies)
-    PROPERTIES.add(folder, properties)
-    if metric is not None:
-        PERCEPTION.add(folder, perceptual_distances(records, metric))
-    if notes is not None:
-        notes(plans).save(folder)
+    perceived = [] if metric is None else perceptual_distances(records, metric)
+    with locking(folder):  # another process may add to the same tables
+        ACCURACIES.add(folder, accuracies)
+        PROPERTIES.add(folder, properties)
+        if metric is not None:
+            PERCEPTION.add(folder, perceived)
+        if notes is not None:
+            notes(plans).save(folder)
     return read_study(folder)
+
+
+def measure_accuracies(
+    plan: AuditPlan, source: NetworkSource, *, workers: int, backend: str, jobs: RunJobs, progress: Progress
+) -> list[Accuracy]:
+    """Run the trainings that measure accuracy, together with those that the stages need."""
+    asked = [
+        source.training(defense, seed)
+        for seed in range(plan.seed, plan.seed + plan.trainings)
+        for defense in plan.defenses
+    ]
+    needed = any(stage.unit == "epochs" for stage in plan.stages)
+    attacked = [source.training(defense, plan.seed) for defense in plan.defenses if needed]
+    trainings = {one.folder: one for one in (*asked, *attacked)}
+    if not trainings:
+        return []
+    from gradveil.training.several import train_all  # brings Lightning along
+
+    recipe = Recipe(epochs=plan.epochs)
+    done = train_all(
+        source.dataset,
+        source.model,
+        list(trainings.values()),
+        recipe=recipe,
+        workers=workers,
+        backend=backend,
+        jobs=jobs,
+        device=plan.device,
+        progress=progress,
+    )
+    results = dict(zip(trainings, done, strict=True))
+    return [
+        Accuracy(str(one.defense), one.seed, results[one.folder].accuracy, results[one.folder].test_images)
+        for one in asked
+    ]
 
 
 def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:

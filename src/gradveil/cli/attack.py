@@ -12,6 +12,7 @@ from gradveil.cli.options import (
     DEFAULT_WORKERS,
     AttackerOption,
     AttackOption,
+    BackendOption,
     DefenseOption,
     DeviceOptions,
     IterationsOption,
@@ -61,6 +62,7 @@ def attack(
     unordered: Annotated[bool, Option("--unordered", help="The order of local training images is not known.")] = False,
     out: Annotated[Path, Option(help="Run folder. Records of all runs are kept there.")] = Path("runs/attack"),
     workers: WorkersOption = DEFAULT_WORKERS,
+    backend: BackendOption = "loky",
     where: DeviceOptions,
     options: RunOptions,
 ) -> None:
@@ -82,6 +84,7 @@ def attack(
     from gradveil.leakage.identification import identify, identify_placebos
     from gradveil.leakage.measuring import check, measure
     from gradveil.leakage.scenario import ScenarioKey
+    from gradveil.parallel import check_backend
     from gradveil.training.stage import Stage
 
     if what is not None:
@@ -90,6 +93,7 @@ def attack(
         list_attacks(json=options.json)
         return
     check_folder(out)
+    check_backend(backend)
     chosen, device = parse_indices(indices), where.choose()
     loaded = options.load(network.dataset)
     # Bad names are refused here, before a network is trained for nothing.
@@ -100,7 +104,15 @@ def attack(
     opened = network.open(loaded, options.seed, device=device, steps=stage, defense=scenario.defense)
     scenario = replace(scenario, model=opened.name, stage=opened.stage)
     records = measure(
-        scenario, opened.module, loaded.test, chosen, out, public=loaded.train, workers=workers, progress=bar
+        scenario,
+        opened.module,
+        loaded.test,
+        chosen,
+        out,
+        public=loaded.train,
+        workers=workers,
+        backend=backend,
+        progress=bar,
     )
     grids = write_grids(records, out)
     # An image that was asked for twice is one image.

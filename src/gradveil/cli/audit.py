@@ -10,6 +10,7 @@ from typer import Option
 
 from gradveil.cli.options import (
     DEFAULT_WORKERS,
+    BackendOption,
     DeviceOptions,
     IterationsOption,
     NetworkOptions,
@@ -22,6 +23,7 @@ from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
+    from gradveil.auditing.estimate import AuditEstimate
     from gradveil.auditing.plan import AuditSettings
     from gradveil.auditing.study import Study
 
@@ -47,6 +49,10 @@ def audit(
     form: FormatOption = "html",
     out: Annotated[Path | None, Option(help="Run folder. Default: runs/audit/DATASET-MODEL.")] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
+    backend: BackendOption = "loky",
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Measure a few iterations, say what all would take, and write nothing.")
+    ] = False,
     where: DeviceOptions,
     options: RunOptions,
 ) -> None:
@@ -55,20 +61,24 @@ def audit(
     Every private image is ranked among up to 100 others of its class by how much it looks like what was rebuilt. A defense leaks
     if the right images rank higher than luck allows, and protects if they cannot rank higher than the tolerance.
 
-    Killed and started again, it goes on. What was attacked or trained before is not done again.
+    Killed and started again, it goes on. What was attacked or trained before is not done again. Started several times at once
+    with the same --out, on whatever machines, the processes divide the work.
 
     Examples:
 
         gradveil audit --defenses 3-1-7+43-18-18,prune:0.9 --images 16 --iterations 200
         gradveil audit --model lenet --attacks idlg,fast --stages 0,5,20 --trainings 3
+        gradveil audit --model resnet20-4 --dataset cifar10 --images 100 --backend ray --workers 64 --dry-run
         gradveil audit --model my_pkg.nets:build --weights w.safetensors --dataset folder:my/images --defenses policy.json
     """
+    from gradveil.auditing.estimate import estimate_audit
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
     from gradveil.auditing.plan import TRAINED, AuditSettings, split_names
     from gradveil.defenses import parse_defense
     from gradveil.naming import slug
+    from gradveil.parallel import check_backend
 
     settings = AuditSettings(
         dataset=network.dataset,
@@ -94,6 +104,11 @@ def audit(
     wanted = parse_formats(form)
     folder = out or Path("runs/audit") / slug(dataset, name)
     check_folder(folder)
+    check_backend(backend)
+    if dry_run:
+        estimate = estimate_audit(plan, options.load(dataset), workers=workers, backend=backend, progress=bar)
+        print_estimate(estimate, json=options.json)
+        return
     metric = lpips_metric() if lpips else None
     loaded = options.load(dataset)
 
@@ -102,7 +117,9 @@ def audit(
         commands = [command_of(one, folder, data_dir=options.data_dir, lpips=lpips) for one in plans]
         return RunNotes(title=f"Audit of {name} on {dataset}", commands=tuple(commands))
 
-    study = run_audit(plan, loaded, folder, workers=workers, metric=metric, notes=notes, say=say, progress=bar)
+    study = run_audit(
+        plan, loaded, folder, workers=workers, backend=backend, metric=metric, notes=notes, say=say, progress=bar
+    )
     written = write_formats(study, wanted)
     if options.json:
         emit(
@@ -139,6 +156,45 @@ def print_verdicts(study: "Study") -> None:
         )
         for one in summaries:
             typer.echo(f"{one.overall.defense}: {one.overall.text}")
+
+
+def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
+    """Print what an audit would take."""
+    from gradveil.auditing.estimate import duration
+
+    if json:
+        totals = ("device", "memory_mb", "jobs", "iterations", "worker_seconds", "seconds")
+        emit(asdict(estimate) | {name: getattr(estimate, name) for name in totals})
+        return
+    print_table(
+        "One attack on one image, estimated from its first iterations",
+        ["defense", "attack", "attacker", "iterations", "s/iteration", "one attack"],
+        [
+            [
+                cost.defense,
+                cost.attack,
+                cost.attacker,
+                f"{cost.iterations:,}",
+                f"{cost.seconds_per_iteration:.3g}",
+                duration(cost.seconds),
+            ]
+            for cost in estimate.costs
+        ],
+    )
+    typer.echo(
+        f"jobs: {estimate.jobs:,} attacks ({len(estimate.costs)} on each of {estimate.images} images at {estimate.stages} "
+        f"{'stage' if estimate.stages == 1 else 'stages'}), {estimate.iterations:,} iterations"
+    )
+    if estimate.steps:
+        typer.echo(
+            f"trainings: {estimate.trainings}, with the stages {estimate.steps:,} steps of {estimate.seconds_per_step:.3g} s"
+        )
+    typer.echo(f"device: {estimate.device}, one thread per worker")
+    typer.echo(f"memory: {estimate.memory_mb:,.0f} MB per worker")
+    typer.echo(
+        f"time: {duration(estimate.worker_seconds)} with one worker, {duration(estimate.seconds)} with {estimate.workers}; "
+        "less where attacks end early"
+    )
 
 
 def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:

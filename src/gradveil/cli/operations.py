@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from gradveil.cli.options import DEFAULT_WORKERS, DeviceOptions, RunOptions, WorkersOption
+from gradveil.cli.options import DEFAULT_WORKERS, BackendOption, DeviceOptions, RunOptions, WorkersOption
 from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.cli.score import ImagesOption, ScoreOptions, say_if_slow
 from gradveil.errors import GradveilError
@@ -19,7 +19,11 @@ def operations(
     method: ScoreOptions,
     images: ImagesOption = 100,
     out: Annotated[Path, Option(help="Folder for the scores and the chart.")] = Path("runs/operations"),
+    storage: Annotated[
+        str | None, Option(help="Optuna storage URL to share the work. Default: a file in --out.")
+    ] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
+    backend: BackendOption = "loky",
     where: DeviceOptions,
     options: RunOptions,
 ) -> None:
@@ -38,7 +42,8 @@ def operations(
     plain = Policy.parse("identity")
     alone = single_operations(scorer.held_out.image_shape[0])
     check_folder(out)
-    ranked = rank(scorer, out / "study.sqlite3", [plain, *alone], workers=workers, progress=bar)
+    place = storage if storage is not None else out / "study.sqlite3"
+    ranked = rank(scorer, place, [plain, *alone], workers=workers, backend=backend, progress=bar)
     say_if_slow(scorer)
     if plain not in ranked:
         raise GradveilError("S_pri of untransformed images is not finite: the model's gradients are no numbers")

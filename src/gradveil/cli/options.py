@@ -37,6 +37,7 @@ IterationsOption = Annotated[int | None, Option(help="Of the attack. Default: as
 LabelsOption = Annotated[str | None, Option(help="known, read (off the gradient) or joint. Default: as published.")]
 DataDirOption = Annotated[Path | None, Option(help="Folder of archives. Default: $GRADVEIL_DATA, else a cache.")]
 WorkersOption = Annotated[int, Option(help="Processes, one thread each. The result does not depend on it.", min=1)]
+BackendOption = Annotated[str, Option(help="Where they run: loky (processes here), or a cluster: ray, dask.")]
 SeedOption = Annotated[int, Option(help="Same seed, same result.", min=0, max=2**31 - 1)]
 DeviceOption = Annotated[str, Option(help="cpu, cuda, cuda:1, mps, xpu, or auto for what is there.")]
 PrecisionOption = Annotated[str, Option(help="highest, or high: products in TF32 where a device has it.")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from gradveil.cli.options import DEFAULT_WORKERS, DeviceOptions, RunOptions, WorkersOption
+from gradveil.cli.options import DEFAULT_WORKERS, BackendOption, DeviceOptions, RunOptions, WorkersOption
 from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.cli.score import ScoreOptions, say_if_slow
 from gradveil.io.files import write_json
@@ -38,7 +38,7 @@ def search(
         str | None, Option(help="Optuna storage URL to share a search. Default: a file in --out.")
     ] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
-    backend: Annotated[str, Option(help="loky for processes here, ray, or any joblib backend.")] = "loky",
+    backend: BackendOption = "loky",
     where: DeviceOptions,
     options: RunOptions,
 ) -> None:

@@ -1,17 +1,29 @@
 """`gradveil train`: a classifier with the papers' recipe."""
 
+import statistics
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from gradveil.cli.options import EMBEDDED, DatasetOption, DefenseOption, DeviceOptions, NewModelOption, RunOptions
-from gradveil.cli.output import check_folder, emit, say
+from gradveil.cli.options import (
+    DEFAULT_WORKERS,
+    EMBEDDED,
+    BackendOption,
+    DatasetOption,
+    DefenseOption,
+    DeviceOptions,
+    NewModelOption,
+    RunOptions,
+    WorkersOption,
+)
+from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
-    from gradveil.training import Recipe
+    from gradveil.training import Recipe, TrainingResult
 
 
 def train(
@@ -25,7 +37,10 @@ def train(
     semi: Annotated[bool, Option("--semi", help="The search's model: a tenth of the images, 50 epochs.")] = False,
     halve_loss: Annotated[bool, Option("--halve-loss", help="Repeat a slip of the published code.")] = False,
     out: Annotated[Path | None, Option(help="Folder. Default: runs/train/DATASET-MODEL-...")] = None,
-    workers: Annotated[int, Option(help="Loader processes.", min=0)] = 0,
+    trainings: Annotated[int, Option(help="So many, with seeds --seed and following.", min=1)] = 1,
+    workers: WorkersOption = DEFAULT_WORKERS,
+    backend: BackendOption = "loky",
+    loaders: Annotated[int, Option(help="Processes that load images, for a single training.", min=0)] = 0,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard logs.")] = False,
     where: DeviceOptions,
     options: RunOptions,
@@ -38,12 +53,15 @@ def train(
         gradveil train --model convnet-16 --semi
         gradveil train --model resnet20 --defense 3-1-7+43-18-18 --epochs 12
         gradveil train --model lenet --defense precode
+        gradveil train --model resnet20 --trainings 5 --backend ray
     """
     from gradveil.defenses import NoDefense, parse_defense
     from gradveil.defenses.parts import private_part
     from gradveil.naming import slug
+    from gradveil.parallel import check_backend
     from gradveil.training import SEMI, SEMI_FRACTION, Recipe
     from gradveil.training import train as run
+    from gradveil.training.several import Training, train_all
 
     chosen, device = parse_defense(defense), where.choose()
     part = "" if chosen == NoDefense() else str(chosen)
@@ -51,9 +69,33 @@ def train(
         dataset += SEMI_FRACTION
     length = epochs if epochs is not None else (SEMI if semi else Recipe()).epochs
     recipe = Recipe(epochs=length, batch_size=batch_size, lr=lr, halve_loss=halve_loss)
-    folder = out or Path("runs/train") / slug(dataset, model, f"{length}epochs", part, f"seed{options.seed}")
+
+    def place(seed: int) -> Path:
+        if out is not None:
+            return out if trainings == 1 else out / f"seed{seed}"
+        return Path("runs/train") / slug(dataset, model, f"{length}epochs", part, f"seed{seed}")
+
+    folder = place(options.seed)
     check_folder(folder)
+    check_backend(backend)
     loaded = options.load(dataset)
+    if trainings > 1:
+        if loaders or tensorboard:
+            raise GradveilError("--loaders and --tensorboard are for a single training: leave them out, or --trainings")
+        seeds = range(options.seed, options.seed + trainings)
+        several = [Training(place(seed), chosen, seed) for seed in seeds]
+        results = train_all(
+            loaded,
+            model,
+            several,
+            recipe=recipe,
+            workers=min(workers, trainings),
+            backend=backend,
+            device=device,
+            progress=bar,
+        )
+        report_several(results, list(seeds), json=options.json)
+        return
     trained = run(
         loaded,
         model,
@@ -61,7 +103,7 @@ def train(
         recipe=recipe,
         defense=chosen,
         seed=options.seed,
-        workers=workers,
+        workers=loaders,
         tensorboard=tensorboard,
         device=device,
         progress=bar,
@@ -90,6 +132,19 @@ def train(
                 f"({epsilon:.3g}, {private.delta:g})-DP per image by Opacus' accountant, against whoever does not know the seed"
             )
         say(f"weights: {trained.weights}")
+
+
+def report_several(results: "list[TrainingResult]", seeds: list[int], *, json: bool) -> None:
+    """Print the accuracy of every training, and their mean with the standard deviation over the seeds."""
+    accuracies = [one.accuracy for one in results]
+    mean, sd = statistics.fmean(accuracies), statistics.stdev(accuracies)
+    if json:
+        each = [{"seed": seed, **asdict(one)} for seed, one in zip(seeds, results, strict=True)]
+        emit({"trainings": each, "accuracy": mean, "accuracy_sd": sd})
+        return
+    rows = [[str(seed), f"{one.accuracy:.2%}", str(one.weights)] for seed, one in zip(seeds, results, strict=True)]
+    print_table("Test accuracy", ["seed", "accuracy", "weights"], rows)
+    say(f"test accuracy {mean:.2%}, standard deviation {sd:.2%} over {len(results)} seeds")
 
 
 def sampling(images: int, recipe: "Recipe") -> tuple[float, int]:

@@ -1,5 +1,6 @@
 """Given policies, each scored in full: for charts and tables, where a race would leave gaps."""
 
+import secrets
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -44,11 +45,19 @@ def rank(
     with scorer.device.computing("--batches"):
         everybody = AccuracyFilter.of(scorer, sys.float_info.max)
     goal = Goal(full=scorer.images, all_batches=True)
-    lacking = [(policy, ledger[policy]) for policy in policies if not goal.is_reached(ledger[policy], everybody)]
+    lacking = [policy for policy in policies if not goal.is_reached(ledger[policy], everybody)]
+    if ledger.shared and lacking:  # machines that share a study begin at different places
+        start = secrets.randbelow(len(lacking))
+        lacking = lacking[start:] + lacking[:start]
+    jobs = ((policy, entry) for policy in lacking if not goal.is_reached(entry := ledger.latest(policy), everybody))
     with progress("scoring policies", len(policies), "policies") as advance:
         advance(len(policies) - len(lacking))
         for policy, entry in run_jobs(
-            partial(reach_goal, goal, scorer, everybody), lacking, workers=workers, backend=backend
+            partial(reach_goal, goal, scorer, everybody),
+            jobs,
+            workers=workers,
+            backend=backend,
+            describe=lambda job: f"policy {job[0]}",
         ):
             ledger.write(policy, entry)
             advance(1)

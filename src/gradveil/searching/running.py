@@ -49,7 +49,7 @@ def search(
 
     `scorer` scores policies, with a model and a score of your own if you like. `storage` is a file for an Optuna study in
     SQLite, any storage URL, or None to keep nothing. Everything computed goes there at once. Started again, also with a larger
-    plan, the search goes on from there. `backend` is "loky" for processes here, "ray", or any other joblib backend. The result
+    plan, the search goes on from there. `backend` is "loky" for processes here, or a "ray" or "dask" cluster. The result
     depends on the scorer and the plan alone, not on workers, interruptions, or what else the study holds.
 
         found = search(Scorer(model, fresh, test_images), Path("study.sqlite3"), SearchPlan(policies=300), workers=2)
@@ -216,7 +216,8 @@ class _Search:
                 for policy in lacking
                 if not goal.is_reached(entry := self.ledger.latest(policy), self.filter)
             )
-            for policy, entry in self.work(partial(reach_goal, goal, self.scorer, self.filter), jobs):
+            work = partial(reach_goal, goal, self.scorer, self.filter)
+            for policy, entry in self.work(work, jobs, describe=lambda job: f"policy {job[0]}"):
                 self.ledger.write(policy, entry)
                 advance(1)
 

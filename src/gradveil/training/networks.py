@@ -25,6 +25,7 @@ from gradveil.version import __version__
 
 if TYPE_CHECKING:
     from gradveil.training.fit import TrainingResult
+    from gradveil.training.several import Training
 
 _NO_DEFENSE = NoDefense()
 
@@ -75,24 +76,20 @@ class NetworkSource:
         return Network(network, name, stage)
 
     def train(self, defense: Defense, recipe: Recipe, seed: int, *, progress: Progress = silent) -> "TrainingResult":
-        """A whole training with the defense on, in a folder of its own below `folder`."""
-        from gradveil.training.fit import train  # brings Lightning along
+        """A whole training with the defense on; what is finished is not done again."""
+        from gradveil.training.several import train_all  # brings Lightning along
+
+        one = self.training(defense, seed)
+        return train_all(self.dataset, self.model, [one], recipe=recipe, device=self.device, progress=progress)[0]
+
+    def training(self, defense: Defense, seed: int) -> "Training":
+        """The training with the defense and the seed, which is kept in a folder of its own below `folder`."""
+        from gradveil.training.several import Training
 
         if self.folder is None:
             raise GradveilError("a whole training needs a folder to be kept in, got none")
         mark = hashlib.sha256(str(defense).encode()).hexdigest()[:6]
-        folder = self.folder / "trained" / f"{slug(str(defense))}-{mark}-seed{seed}"
-        with using_one_thread():
-            return train(
-                self.dataset,
-                self.model,
-                folder,
-                recipe=recipe,
-                defense=defense,
-                seed=seed,
-                device=self.device,
-                progress=progress,
-            )
+        return Training(self.folder / "trained" / f"{slug(str(defense))}-{mark}-seed{seed}", defense, seed)
 
     def _fresh_network(self, defense: Defense) -> nn.Module:
         return defense.network(untrained_model(self.model, self.dataset, seed=self.seed), seed=self.seed)

@@ -1,0 +1,199 @@
+"""What an audit will take, before it is begun: a few iterations of each of its attacks are measured, and nothing is written."""
+
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+
+from gradveil.attacks import Attack, Inversion, Reconstruction
+from gradveil.auditing.matrix import spread_indices
+from gradveil.auditing.plan import AuditPlan
+from gradveil.client import batch_norm_mode
+from gradveil.defenses import NoDefense
+from gradveil.leakage.results import results_of
+from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.shares import Share
+from gradveil.parallel import LOCAL, starting_workers, using_one_thread
+from gradveil.progress import Progress, silent
+from gradveil.randomness import generator
+from gradveil.training.early import train_steps
+from gradveil.training.networks import NetworkSource
+from gradveil.training.recipe import Recipe
+from gradveil.training.stage import Stage
+from gradveil.types import Dataset
+
+# Of every attack, after one that warms up; of a training.
+ITERATIONS, TRAINING_STEPS = 3, 2
+
+
+@dataclass(frozen=True)
+class AttackCost:
+    """What one attack on one image takes on one thread; `seconds` is the whole of it, with what is measured afterwards.
+
+    `memory_mb` is the most that the process has had in memory so far.
+    """
+
+    defense: str
+    attack: str
+    attacker: str
+    iterations: int
+    seconds_per_iteration: float
+    seconds: float
+    device: str
+    memory_mb: float
+
+
+@dataclass(frozen=True)
+class AuditEstimate:
+    """How much an audit is.
+
+    - `jobs` are attacks, each on one image; at every stage all of `costs` are met by every image.
+    - `trainings` are whole ones; `steps` are all training steps, also those of the stages.
+    """
+
+    images: int
+    stages: int
+    costs: tuple[AttackCost, ...]
+    trainings: int
+    steps: int
+    seconds_per_step: float
+    workers: int
+
+    @property
+    def device(self) -> str:
+        return self.costs[0].device
+
+    @property
+    def memory_mb(self) -> float:
+        """The peak of a worker, libraries and the images it shares with others included."""
+        return max(cost.memory_mb for cost in self.costs)
+
+    @property
+    def jobs(self) -> int:
+        return self.images * self.stages * len(self.costs)
+
+    @property
+    def iterations(self) -> int:
+        return self.images * self.stages * sum(cost.iterations for cost in self.costs)
+
+    @property
+    def worker_seconds(self) -> float:
+        """If one worker does everything."""
+        attacks = self.images * self.stages * sum(cost.seconds for cost in self.costs)
+        return attacks + self.steps * self.seconds_per_step
+
+    @property
+    def seconds(self) -> float:
+        """If all workers are busy to the end."""
+        return self.worker_seconds / min(self.workers, self.jobs)
+
+
+def estimate_audit(
+    plan: AuditPlan, dataset: Dataset, *, workers: int, backend: str = LOCAL, progress: Progress = silent
+) -> AuditEstimate:
+    """Time a few iterations of every attack of the plan, in one worker, on networks that are not trained for it.
+
+    Attacks that end early, because they match or stop getting better, and attacks that share loops take less than is estimated.
+    """
+    image = spread_indices(dataset.train, plan.images, seed=plan.seed)[0]
+    source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, device=plan.device)
+    stage = plan.stages[0] if plan.stages[0].unit == "weights" else Stage()
+    costs: list[AttackCost] = []
+    with (
+        progress("measuring", len(plan.defenses), "steps") as advance,
+        starting_workers(1, backend, apart=True) as jobs,
+    ):
+        for defense in plan.defenses:
+            network = source.at(stage, defense).module
+            costs += jobs(partial(attack_cost, network, dataset, image), plan.scenarios(dataset.name, stage, defense))
+            advance(1)
+    steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
+    trained = {plan.seed} if any(one.unit == "epochs" for one in plan.stages) else set()
+    trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
+    early = sum(int(one.count) for one in plan.stages if one.unit == "steps")
+    steps = trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
+    per_step = seconds_per_step(source, dataset) if steps else 0.0
+    return AuditEstimate(plan.images, len(plan.stages), tuple(costs), trainings, steps, per_step, workers)
+
+
+class _Enough(Exception):
+    """Ends an attack whose iterations were measured."""
+
+
+def attack_cost(network: nn.Module, dataset: Dataset, image: int, scenario: Scenario) -> AttackCost:
+    """What one attack of the scenario takes, from its first iterations and from measuring noise as if it had been rebuilt."""
+    start = time.perf_counter()
+    network = scenario.device.place(network)
+    with (
+        scenario.device.computing("the size of the model"),
+        batch_norm_mode(network, training=scenario.batch_norm == "train"),
+    ):
+        share = Share.of(scenario, network, dataset.train, (image,), dataset.test)
+        attack = share.adapted_attack(scenario)
+        setup = time.perf_counter() - start
+        first, per_iteration = iteration_times(attack, share)
+        noise = torch.rand(share.transformed.shape, generator=generator(scenario.seed, "noise")).to(
+            scenario.device.torch
+        )
+        start = time.perf_counter()
+        results_of(scenario, share, attack, Reconstruction(noise, share.evidence.labels, distance=0.0))
+        measured = time.perf_counter() - start
+    seconds = setup + first + (attack.steps - 1) * per_iteration + measured
+    key = scenario.key
+    device = scenario.device.kind
+    return AttackCost(
+        key.defense, key.attack, key.attacker, attack.steps, per_iteration, seconds, device, peak_memory_mb()
+    )
+
+
+def iteration_times(attack: Attack, share: Share) -> tuple[float, float]:
+    """Seconds until the first iteration is over, and per iteration from then on; 0 where the attack ends with the first."""
+    # Restarts may take their steps at once: a mean over whole rounds of them is right in either case.
+    together = attack.restarts if isinstance(attack, Inversion) else 1
+    times: list[float] = []
+
+    def look() -> None:
+        times.append(time.perf_counter())
+        if len(times) == together * (1 + ITERATIONS):
+            raise _Enough
+
+    start = time.perf_counter()
+    try:
+        attack(share.evidence, seed=share.seed, on_iteration=look)
+    except _Enough:
+        pass
+    else:
+        times = [time.perf_counter()]
+    later = times[together:]
+    return times[0] - start, (later[-1] - times[together - 1]) / len(later) if later else 0.0
+
+
+def seconds_per_step(source: NetworkSource, dataset: Dataset) -> float:
+    """Of training without a defense, a batch of the recipe's size at a time."""
+    network = source.at(Stage()).module
+    with using_one_thread():
+        train_steps(network, dataset, 1, defense=NoDefense())
+        start = time.perf_counter()
+        train_steps(network, dataset, TRAINING_STEPS, defense=NoDefense())
+        return (time.perf_counter() - start) / TRAINING_STEPS
+
+
+def peak_memory_mb() -> float:
+    """The most that this process has had in memory so far."""
+    import resource  # not on every system
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def duration(seconds: float) -> str:
+    """In the largest unit that is not too large: `45 s`, `12 min`, `3.5 h`, `2.1 days`."""
+    units: Iterable[tuple[float, str]] = ((86400, "days"), (3600, "h"), (60, "min"))
+    for size, unit in units:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.2g} {unit}" if seconds < 10 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -1,0 +1,17 @@
+"""Run independent jobs in processes of one thread each; results do not depend on how many."""
+
+from gradveil.parallel.jobs import RunJobs, check_backend, run_jobs, starting_workers
+from gradveil.parallel.listening import listening_to_workers
+from gradveil.parallel.packing import using_one_thread
+from gradveil.parallel.pools import BACKENDS, LOCAL
+
+__all__ = [
+    "BACKENDS",
+    "LOCAL",
+    "RunJobs",
+    "check_backend",
+    "listening_to_workers",
+    "run_jobs",
+    "starting_workers",
+    "using_one_thread",
+]
