@@ -1,25 +1,31 @@
-"""How work grows: two workers against one, and memory with more images and more policies."""
+"""How work grows: with workers, images, policies and parameters; and memory with images and policies."""
 
 import resource
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from bench.measure import row_of_ratios, side_by_side
 from bench.scoring import make_scorer
 from gradveil.attacks import fast
+from gradveil.attacks.inverting import invert
 from gradveil.auditing.matrix import run_audit
 from gradveil.auditing.plan import AuditPlan
+from gradveil.client import share
 from gradveil.datasets import load
+from gradveil.models import untrained_model
 from gradveil.parallel import using_one_thread
 from gradveil.searching import SearchPlan, search
+from gradveil.types import Batch, to_unit
 
 DATASET, MODEL, SMALL_MODEL = "fashion-mnist-tenth", "convnet-16", "lenet"
 # Enough that the longest job, at whose end the other worker waits, is a small part of it.
 AUDITED, ITERATIONS, POLICIES = 16, 100, 60
 FEW, MANY = 8, 64
+GROWN, WIDTHS = 4, (32, 8)
 FEW_POLICIES, MANY_POLICIES = 20, 200
 
 
@@ -37,7 +43,7 @@ TASKS = {"audit": partial(audit, iterations=2, workers=1), "policies": partial(f
 
 
 def run(turns: int = 5) -> list[dict[str, object]]:
-    """Two rows for workers, two for memory."""
+    """Two rows for workers, three for how the cost grows, two for memory."""
     with using_one_thread():
         audits = side_by_side(
             partial(audit, AUDITED, ITERATIONS, 2), partial(audit, AUDITED, ITERATIONS, 1), turns=turns
@@ -48,9 +54,55 @@ def run(turns: int = 5) -> list[dict[str, object]]:
     return [
         audits.row("an audit by two workers against one", f"{attack}; {how}"),
         finds.row(f"the race of {POLICIES} policies by two workers against one", f"{SMALL_MODEL}, 60 images; {how}"),
+        growth_row(
+            f"{GROWN} times the images of an audit",
+            *(partial(audit, images, 20, 1) for images in (4 * GROWN, 4)),
+            GROWN,
+            f"{MODEL}, 4 images to begin with; {how}",
+        ),
+        growth_row(
+            f"{GROWN} times the policies of a race",
+            *(partial(find_policies, policies, 1) for policies in (20 * GROWN, 20)),
+            GROWN,
+            f"{SMALL_MODEL}, 20 policies to begin with; {how}",
+        ),
+        growth_row(
+            "an attack on a wider network, by its parameters",
+            *(partial(attack, width) for width in WIDTHS),
+            parameters(WIDTHS[0]) / parameters(WIDTHS[1]),
+            f"convnet-{WIDTHS[0]} against convnet-{WIDTHS[1]}, fast with 10 iterations on one image; {how}",
+        ),
         memory_row("audit", FEW, MANY, "images of an audit"),
         memory_row("policies", FEW_POLICIES, MANY_POLICIES, "policies of a race"),
     ]
+
+
+def attack(width: int) -> None:
+    network, image = untrained_model(f"convnet-{width}", load(DATASET)), load(DATASET).test.take([0])
+    batch = Batch(to_unit(image.images), image.labels)
+    invert(
+        network,
+        share(network, batch),
+        batch.labels,
+        attack=fast(iterations=10),
+        images=1,
+        image_shape=image.image_shape,
+    )
+
+
+def parameters(width: int) -> int:
+    return sum(one.numel() for one in untrained_model(f"convnet-{width}", load(DATASET)).parameters())
+
+
+def growth_row(
+    name: str, large: Callable[[], None], small: Callable[[], None], factor: float, settings: str, turns: int = 3
+) -> dict[str, object]:
+    """The cost of `factor` times as much: 1 means so many times the cost, more that it grows more slowly."""
+    with using_one_thread():
+        found = side_by_side(large, small, turns=turns)
+    low, high = found.quartiles
+    row = found.row(name, f"{settings}; 1 is a cost that grows by the same factor, {factor:.3g}")
+    return row | {"value": factor * found.ratio, "quartiles": (factor * low, factor * high)}
 
 
 def memory_row(task: str, few: int, many: int, what: str) -> dict[str, object]:

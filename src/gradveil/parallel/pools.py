@@ -195,12 +195,12 @@ def opening_dask() -> Iterator[Pool]:
     with ExitStack() as stack:
         address = dask.config.get("scheduler-address", None)
         try:
-            client = default_client()
+            client = default_client()  # type: ignore[no-untyped-call]
         except ValueError:  # nobody is connected
             if address is None:
                 cores = os.cpu_count() or 1
-                cluster = LocalCluster(n_workers=cores, threads_per_worker=1, dashboard_address=None)
-                client = stack.enter_context(Client(stack.enter_context(cluster)))
+                cluster = LocalCluster(n_workers=cores, threads_per_worker=1, dashboard_address=None)  # type: ignore[no-untyped-call]
+                client = stack.enter_context(Client(stack.enter_context(cluster)))  # type: ignore[no-untyped-call]
             else:
                 client = stack.enter_context(_reach_scheduler(address))
         yield DaskPool(client)
@@ -210,7 +210,7 @@ def _reach_scheduler(address: str) -> Any:
     from distributed import Client
 
     try:
-        return Client(address)
+        return Client(address)  # type: ignore[no-untyped-call]
     except OSError as error:
         raise GradveilError(f"cannot reach the Dask scheduler at {address}; check $DASK_SCHEDULER_ADDRESS") from error
 
