@@ -4,19 +4,24 @@ The search runs as it is; only its scores come from the record instead of from t
 orders of the images. The published procedure is replayed on 100 of the images.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bench.exhaustive import BATCH_SIZE, IMAGES, Truth, make_scorer, truth
 from bench.measure import row_of_ratios
 from gradveil.progress import Progress, bar
 from gradveil.scores import Estimate, Scorer
+from gradveil.scores.pixels import pixel_statistics
 from gradveil.scores.reference import algorithm_1
+from gradveil.scores.scorer import PIXEL_IMAGES
 from gradveil.searching import SearchPlan, SearchResult, search
 from gradveil.searching.accuracy_filter import AccuracyFilter
 from gradveil.transforms import Policy
+from gradveil.types import to_unit
 
 KEEP = 10
 SEEDS = 3
@@ -31,6 +36,7 @@ class Recorded(Scorer):
     """A scorer that reads its values from the record, in an order of the images of its own."""
 
     record: Truth | None = None
+    statistics: NDArray[np.float64] | None = None  # of the pixels, by policy and image
     shuffled: int = 0
 
     @property
@@ -47,6 +53,12 @@ class Recorded(Scorer):
         values = table[self.record.policies.index(policy), where]
         return Estimate(tuple(values.tolist()), len(values) * cost)
 
+    def pixels(self, policy: Policy) -> tuple[float, ...]:
+        assert self.record is not None
+        assert self.statistics is not None
+        rows = self.statistics[self.record.policies.index(policy), self.places[:PIXEL_IMAGES]]
+        return tuple(rows.mean(0).tolist())
+
     def accuracy(self, policy: Policy, batches: range | None = None) -> Estimate:
         assert self.record is not None
         if str(policy) == "identity":
@@ -56,12 +68,19 @@ class Recorded(Scorer):
         return Estimate(tuple(chosen.tolist()), len(chosen) * BATCH_SIZE)
 
 
+def pixel_table(scorer: Scorer, policies: Sequence[Policy]) -> NDArray[np.float64]:
+    """(policies, images, statistics) of the pixels, which take no gradient."""
+    plain = to_unit(scorer.held_out.take(scorer.order).images)
+    tables = [pixel_statistics(scorer._transform(policy, scorer.order)[0], plain) for policy in policies]
+    return torch.stack(tables).double().numpy()
+
+
 def run(progress: Progress = bar) -> list[dict[str, object]]:
     """Rows for gradients, for the policies found, and for the intervals."""
     known = truth()
     real = make_scorer(None)
     fields = {name: getattr(real, name) for name in real.__dataclass_fields__}
-    recorded = Recorded(**fields, record=known)
+    recorded = Recorded(**fields, record=known, statistics=pixel_table(real, known.policies))
     plan = SearchPlan(policies=len(known.policies), keep=KEEP)
     ours, theirs, found = [], [], []
     with progress("searches on the record", MORE_SEEDS, "steps") as advance:

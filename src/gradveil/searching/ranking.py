@@ -42,12 +42,12 @@ def rank(
     check_backend(backend)
     ledger = Ledger(storage, fingerprint(scorer))
     everybody = AccuracyFilter.of(scorer, sys.float_info.max)
-    goal = Goal(full=scorer.images, all_batches=True)
-    lacking = [(policy, ledger[policy]) for policy in policies if not goal.is_reached(ledger[policy], everybody)]
+    goal = Goal(full=scorer.images, accuracy=True, all_batches=True)
+    lacking = [(policy, goal, ledger[policy]) for policy in policies if not goal.is_reached(ledger[policy], everybody)]
     with progress("scoring policies", len(policies), "policies") as advance:
         advance(len(policies) - len(lacking))
         for policy, entry in run_jobs(
-            partial(reach_goal, goal, scorer, everybody), lacking, workers=workers, backend=backend
+            partial(reach_goal, scorer, everybody), lacking, workers=workers, backend=backend
         ):
             ledger.write(policy, entry)
             advance(1)
