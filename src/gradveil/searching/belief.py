@@ -6,6 +6,7 @@ have similar scores: a Gaussian process over their pixel statistics says what a 
 else's. How far it is to be trusted it learns from the same looks; where pixels say nothing, everyone stands alone.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,9 +48,10 @@ class Belief:
         """How many standard errors two scores are apart; 0 where they are equal or nothing is known of the errors."""
         a, b = self.rows[one], self.rows[other]
         gap = abs(float(self.means[a] - self.means[b]))
+        if gap < 1e-9:  # rounding
+            return 0.0
         spread = float(self.covariance[a, a] + self.covariance[b, b] - 2 * self.covariance[a, b])
-        # Equal values differ by rounding alone.
-        return 0.0 if gap < 1e-9 else gap / max(spread, 1e-18) ** 0.5
+        return gap / math.sqrt(max(spread, 1e-18))
 
 
 def believe(looks: Mapping[str, Sequence[float]], pixels: Mapping[str, Sequence[float]] | None = None) -> Belief:

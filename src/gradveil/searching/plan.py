@@ -51,8 +51,3 @@ class SearchPlan:
     def make_sampler(self) -> MakeSampler:
         """`sampler` itself, or the one it names."""
         return lookup(SAMPLERS, self.sampler, "sampler") if isinstance(self.sampler, str) else self.sampler
-
-    @property
-    def filters_first(self) -> bool:
-        """Whether S_acc comes before any look: a sampler that learns must not learn from policies that fail."""
-        return self.sampler != "random"

@@ -26,6 +26,7 @@ from gradveil.searching.ledger import Ledger, fingerprint
 from gradveil.searching.plan import GRADIENTS_PER_POLICY, SearchPlan
 from gradveil.searching.race import RaceRound, affordable, pareto_front, tied_with
 from gradveil.searching.result import Candidate, PolicyOutcome, SearchResult, disjoint_hybrid
+from gradveil.searching.sampling import RandomSampler
 from gradveil.searching.scoring import Goal, reach_goal
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
@@ -88,6 +89,8 @@ class _Search:
         self.racing = self.scorer.images - self.fresh
         self.board = Board(self.scorer, self.ledger, self.filter)
         self.sampler = self.plan.make_sampler(self.scorer.seed, self.scorer.held_out.image_shape[0])
+        # A sampler that learns must not learn from policies that fail the filter.
+        self.filter_first = not isinstance(self.sampler, RandomSampler)
         self.rounds: list[RaceRound] = []
         score = self.scorer.privacy_score
         self.costs = {"full": max(1, score.evaluations)}
@@ -119,17 +122,13 @@ class _Search:
         drawn = self.sampler.propose(count)
         if drawn:
             images = min(self.plan.first_look, self.racing)
-            look = Goal(pixels=self.plan.sharing, accuracy=self.plan.filters_first)
+            look = Goal(pixels=self.plan.sharing, accuracy=self.filter_first)
             look = replace(look, quick=images) if self.level == "quick" else replace(look, full=images)
             self.compute(f"a first look at {len(drawn)} policies", dict.fromkeys(drawn, look))
-            passed = self.board.eligible(drawn)
-            known = self.plan.filters_first
-            self.sampler.tell(
-                {
-                    p: (self.board.race_estimate(p).mean, self.board.accuracy(p).mean if known else math.nan)
-                    for p in passed
-                }
-            )
+            if self.filter_first:
+                passed = self.board.eligible(drawn)
+                scores = {p: (self.board.race_estimate(p).mean, self.board.accuracy(p).mean) for p in passed}
+                self.sampler.tell(scores)
         return drawn
 
     def race(self, contenders: list[Policy]) -> list[Policy]:
@@ -234,10 +233,12 @@ class _Search:
         }
 
     def in_full(self, contenders: list[Policy], images: int) -> dict[Policy, Goal]:
-        """The same images in full for everyone left, where gradients reach for that."""
-        contenders = self.check_accuracy(contenders, [p for p in contenders if not self.board.goals[p].accuracy])
-        if len(contenders) <= self.plan.keep or len(contenders) * images * self.costs["full"] > self.gradients_left():
+        """The same images in full for everyone left who passes the filter, where gradients reach for that."""
+        unknown = [policy for policy in contenders if not self.board.goals[policy].accuracy]
+        price = len(contenders) * images * self.costs["full"] + len(unknown) * sum(self.filter.rows)
+        if price > self.gradients_left():
             return {}
+        contenders = self.check_accuracy(contenders, unknown)
         self.level = "full"
         return {policy: replace(self.board.goals[policy], full=images) for policy in contenders}
 
