@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bench.exhaustive import BATCH_SIZE, IMAGES, Truth, make_scorer, truth
+from bench.many import many_truth
 from bench.measure import row_of_ratios
 from gradveil.progress import Progress, bar
 from gradveil.scores import Estimate, Scorer
@@ -27,6 +28,8 @@ from gradveil.types import to_unit
 KEEP = 10
 SEEDS = 30
 HELPFUL = "3"
+# All of 1,500 policies were looked at on the first 16 images, fewer on the others.
+MANY_BLOCKS = (16, 84, 100)
 PUBLISHED_IMAGES = 100
 # Per policy: 100 images, their own gradient and 20 more; S_acc on 10 batches, of which one image per label is left.
 PUBLISHED_GRADIENTS = PUBLISHED_IMAGES * 21 + 10 * 10
@@ -39,12 +42,17 @@ class Recorded(Scorer):
     record: Truth | None = None
     statistics: NDArray[np.float64] | None = None  # of the pixels, by policy and image
     untouched: tuple[float, ...] = ()  # S_acc of untransformed images
+    blocks: tuple[int, ...] = (IMAGES,)  # images are shuffled within these
     shuffled: int = 0
 
     @property
     def places(self) -> NDArray[np.int64]:
         """The order of the images."""
-        return np.random.default_rng(self.shuffled).permutation(IMAGES)
+        chance = np.random.default_rng(self.shuffled)
+        starts = np.cumsum((0, *self.blocks))
+        return np.concatenate(
+            [start + chance.permutation(size) for start, size in zip(starts, self.blocks, strict=False)]
+        )
 
     def privacy(self, policy: Policy, places: range | None = None, **options: object) -> Estimate:  # type: ignore[override]
         assert self.record is not None
@@ -77,10 +85,11 @@ class Listed(RandomSampler):
         self._policies = iter(policies)
 
 
-def pixel_table(scorer: Scorer, policies: Sequence[Policy]) -> NDArray[np.float64]:
+def pixel_table(scorer: Scorer, policies: Sequence[Policy], images: int = IMAGES) -> NDArray[np.float64]:
     """(policies, images, statistics) of the pixels, which take no gradient."""
-    plain = to_unit(scorer.held_out.take(scorer.order).images)
-    tables = [pixel_statistics(scorer._transform(policy, scorer.order)[0], plain) for policy in policies]
+    chosen = scorer.order[:images]
+    plain = to_unit(scorer.held_out.take(chosen).images)
+    tables = [pixel_statistics(scorer._transform(policy, chosen)[0], plain) for policy in policies]
     return torch.stack(tables).double().numpy()
 
 
@@ -88,11 +97,12 @@ def run(progress: Progress = bar) -> list[dict[str, object]]:
     """Rows for gradients, for the policies found, for a harder search, and for the intervals."""
     known, real = truth(), make_scorer(None)
     fields = {name: getattr(real, name) for name in real.__dataclass_fields__}
-    recorded = Recorded(
-        **fields,
-        record=known,
-        statistics=pixel_table(real, known.policies),
-        untouched=real.accuracy(Policy.parse("identity")).values,
+    untouched = real.accuracy(Policy.parse("identity")).values
+    recorded = Recorded(**fields, record=known, statistics=pixel_table(real, known.policies), untouched=untouched)
+    many = many_truth()
+    images = many.full.shape[1]
+    larger = replace(
+        recorded, images=images, record=many, statistics=pixel_table(real, many.policies, images), blocks=MANY_BLOCKS
     )
     # Ten of the 17 policies with operation 3 are the best, and easily found. Without them many are nearly as good.
     harder = [policy for policy in known.policies if HELPFUL not in str(policy).split("-")]
@@ -101,23 +111,17 @@ def run(progress: Progress = bar) -> list[dict[str, object]]:
         "alone": _judge(recorded, list(known.policies), progress, sharing=False),
         "harder": _judge(recorded, harder, progress),
         "harder alone": _judge(recorded, harder, progress, sharing=False),
+        "many": _judge(larger, list(many.policies), progress),
     }
     first = worlds["all"]
-    gradients = np.array([one.evaluations for one in first.found])
-    published = PUBLISHED_GRADIENTS * len(known.policies)
     return [
-        _row(
-            f"gradients of a search over {len(known.policies)} policies",
-            published / gradients,
-            float(gradients.mean()),
-            published,
-            "gradients",
-            f"semi-trained resnet20, fashion-mnist-tenth, {SEEDS} orders of the images, S_acc included on both sides",
-        ),
+        first.cost_row(len(known.policies)),
+        worlds["many"].cost_row(len(many.policies)),
         first.row(f"true S_pri of the {KEEP} policies found (above 1: ours are more private)"),
-        worlds["alone"].row("the same, each policy on its own"),
-        worlds["harder"].row(f"the same over {len(harder)} policies without operation {HELPFUL}"),
-        worlds["harder alone"].row(f"the same without operation {HELPFUL}, each policy on its own"),
+        worlds["alone"].row(f"true S_pri of the {KEEP} found, without sharing"),
+        worlds["harder"].row(f"true S_pri of the {KEEP} found among {len(harder)} without operation {HELPFUL}"),
+        worlds["harder alone"].row(f"true S_pri of the {KEEP} found without operation {HELPFUL}, without sharing"),
+        worlds["many"].row(f"true S_pri of the {KEEP} found among {len(many.policies)}"),
         _coverage(known, first.found),
         _rule(known),
     ]
@@ -131,6 +135,19 @@ class Judged:
     ours: NDArray[np.float64]
     theirs: NDArray[np.float64]
     best: float
+    images: int
+
+    def cost_row(self, policies: int) -> dict[str, object]:
+        """What the searches took, S_acc included on both sides."""
+        gradients, published = np.array([one.evaluations for one in self.found]), PUBLISHED_GRADIENTS * policies
+        return _row(
+            f"gradients of a search over {policies} policies",
+            published / gradients,
+            float(gradients.mean()),
+            published,
+            "gradients",
+            f"semi-trained resnet20, fashion-mnist-tenth, {SEEDS} orders of the images, S_acc included on both sides",
+        )
 
     def row(self, name: str) -> dict[str, object]:
         """How private the policies found are, beside those of the published procedure."""
@@ -142,7 +159,7 @@ class Judged:
             float(self.ours.mean()),
             float(self.theirs.mean()),
             "S_pri",
-            f"mean on {IMAGES} images, {len(gap)} orders of them, {gradients:.0f} gradients; published procedure on "
+            f"mean on {self.images} images, {len(gap)} orders of them, {gradients:.0f} gradients; published procedure on "
             f"{PUBLISHED_IMAGES} images; the ten best that pass the accuracy filter have {self.best:.4f}; "
             f"ours is no worse in {np.mean(gap <= 1e-12):.0%}; difference {gap.mean():+.5f} ± {gap.std():.5f} (sd)",
         )
@@ -162,7 +179,8 @@ def _judge(recorded: Recorded, policies: list[Policy], progress: Progress, *, sh
     limit = AccuracyFilter.of(recorded, plan.redundancy).threshold
     rows = [known.policies.index(policy) for policy in policies]
     passing = known.full[rows].mean(1)[known.accuracy[rows].mean(1) >= limit]
-    return Judged(found, np.array(ours), np.array(theirs), float(np.sort(passing)[:KEEP].mean()))
+    best = float(np.sort(passing)[:KEEP].mean())
+    return Judged(found, np.array(ours), np.array(theirs), best, known.full.shape[1])
 
 
 def _true_privacy(known: Truth, policies: list[Policy]) -> float:
@@ -174,7 +192,7 @@ def published_selection(recorded: Recorded, policies: list[Policy], plan: Search
     """Algorithm 1 on 100 images, with the same accuracy filter."""
     assert recorded.record is not None
     known = recorded.record
-    chosen = np.random.default_rng([seed, 1]).permutation(IMAGES)[:PUBLISHED_IMAGES]
+    chosen = np.random.default_rng([seed, 1]).permutation(known.full.shape[1])[:PUBLISHED_IMAGES]
     scores = known.full[:, chosen].mean(1)
     position = {policy: row for row, policy in enumerate(known.policies)}
     found = algorithm_1(

@@ -139,9 +139,9 @@ class Scorer:
         """Batches for S_acc that have no image in common."""
         return min(self.batches, self.available // min(self.batch_size, self.available))
 
-    def curves(self, policy: Policy, definition: Definition, *, most: int) -> Tensor:
-        """(N, P): GradSim at the points of `definition` for at most so many images."""
-        indices = self.order[:most]
+    def curves(self, policy: Policy, definition: Definition, *, most: int, first: int = 0) -> Tensor:
+        """(N, P): GradSim at the points of `definition` for the images at `first` to `most` in their order."""
+        indices = self.order[first:most]
         images, labels = self._transform(policy, indices)
         return curves(self.network, images, labels, noise(self.seed, indices.tolist(), images), definition)
 
