@@ -98,16 +98,20 @@ class _Search:
             self.costs["quick"] = max(1, score.quick.evaluations)
         self.level = "quick" if score.quick else "full"
         self.beliefs: dict[str, Belief] = {}  # by level
+        # Where gradients do not reach for full looks at all contenders, the line is drawn between those nearest to it.
+        self.places = self.plan.keep
+        self.safe: list[Policy] = []
+        self.left_behind: list[Policy] = []
 
     def run(self) -> SearchResult:
         contenders = self.race(self.explore())
-        best = contenders[: self.plan.keep]
+        best, others = self.safe + contenders[: self.places], contenders[self.places :] + self.left_behind
         last = {policy: replace(self.board.goals[policy], fresh=self.fresh) for policy in best}
         self.compute("measuring the best anew", last)
         best = self.board.eligible(best)
         if not best:
             raise GradveilError("none of the best policies has a finite score on the fresh images")
-        result = self.result(best, contenders[self.plan.keep :], self.hybrid(best))
+        result = self.result(best, others, self.hybrid(best))
         self.close(result)
         return result
 
@@ -134,19 +138,20 @@ class _Search:
     def race(self, contenders: list[Policy]) -> list[Policy]:
         """Rounds of looks until the places are taken, or gradients or images run out.
 
-        Gives the best, and after them those who could still belong to them.
+        Gives those who take the places, best first, and after them those who still could.
         """
         while True:
             contenders = self.drop(self.rank(contenders))
             self.say(
-                f"up to {self.rounds[-1].images} images: {len(contenders)} contenders for {self.plan.keep} places, "
+                f"up to {self.rounds[-1].images} images: {len(contenders)} contenders for {self.places} places, "
                 f"best {contenders[0]} with {self.belief.mean(str(contenders[0])):.4f}"
             )
             goals = self.next_goals(contenders)
             if not goals:
                 return contenders
-            self.compute(f"{len(goals)} of {len(contenders)} contenders for {self.plan.keep} places", goals)
-            contenders = self.board.eligible(contenders)
+            self.compute(f"{len(goals)} of {len(contenders)} contenders for {self.places} places", goals)
+            gone = {*self.safe, *self.left_behind}
+            contenders = [policy for policy in self.board.eligible(contenders) if policy not in gone]
 
     @property
     def belief(self) -> Belief:
@@ -169,11 +174,11 @@ class _Search:
         self.learn()
         while True:
             contenders = sorted(contenders, key=lambda policy: (self.belief.mean(str(policy)), str(policy)))
-            unknown = [p for p in contenders[: self.plan.keep] if not self.board.goals[p].accuracy]
-            few = len(contenders) < self.plan.keep and len(self.board.goals) < MOST_DRAWS * self.plan.policies
+            unknown = [p for p in contenders[: self.places] if not self.board.goals[p].accuracy]
+            few = len(contenders) < self.places and len(self.board.goals) < MOST_DRAWS * self.plan.policies
             if unknown:
                 contenders = self.check_accuracy(contenders, unknown)
-            elif few and (drawn := self.draw(self.plan.keep - len(contenders))):
+            elif few and (drawn := self.draw(self.places - len(contenders))):
                 contenders = contenders + self.board.eligible(drawn)
                 self.learn()
             else:
@@ -192,11 +197,11 @@ class _Search:
 
     def drop(self, contenders: list[Policy]) -> list[Policy]:
         """Those on the first places, and who could still get in."""
-        keep = self.plan.keep
-        left = [p for rank, p in enumerate(contenders) if rank < keep or self.from_line(contenders, p) <= self.reach]
+        inside = set(contenders[: self.places])
+        left = [p for p in contenders if p in inside or self.from_line(contenders, p) <= self.reach]
         dropped = [policy for policy in contenders if policy not in set(left)]
         images = max(len(getattr(self.board.requested_entry(policy), self.level)) for policy in contenders)
-        means = {str(policy): self.belief.mean(str(policy)) for policy in contenders}
+        means = {str(policy): self.believed(policy).mean(str(policy)) for policy in (*self.safe, *contenders)}
         self.rounds.append(RaceRound(images, means, frozenset(map(str, dropped))))
         for policy in dropped:
             self.ledger.close(policy, self.board.trial_values(policy), TrialState.PRUNED)
@@ -204,7 +209,7 @@ class _Search:
 
     def from_line(self, contenders: Sequence[Policy], policy: Policy) -> float:
         """How many standard errors a contender is away from the last that is in."""
-        return self.belief.distance(str(policy), str(contenders[min(self.plan.keep, len(contenders)) - 1]))
+        return self.belief.distance(str(policy), str(contenders[min(self.places, len(contenders)) - 1]))
 
     @property
     def reach(self) -> float:
@@ -214,7 +219,7 @@ class _Search:
 
     def next_goals(self, contenders: list[Policy]) -> dict[Policy, Goal]:
         """Twice as many images for those nearest to the line between in and out, as far as gradients go."""
-        if len(contenders) <= self.plan.keep:
+        if len(contenders) <= self.places:
             return {}
         most = min(QUICK_IMAGES, self.racing) if self.level == "quick" else self.racing
         seen = {policy: len(getattr(self.board.requested_entry(policy), self.level)) for policy in contenders}
@@ -233,14 +238,20 @@ class _Search:
         }
 
     def in_full(self, contenders: list[Policy], images: int) -> dict[Policy, Goal]:
-        """The same images in full for everyone left who passes the filter, where gradients reach for that."""
-        unknown = [policy for policy in contenders if not self.board.goals[policy].accuracy]
-        price = len(contenders) * images * self.costs["full"] + len(unknown) * sum(self.filter.rows)
-        if price > self.gradients_left():
+        """The same images in full for those nearest to the line, as many as gradients reach for."""
+        nearest = sorted(contenders, key=lambda policy: (self.from_line(contenders, policy), str(policy)))
+        unknown = [policy for policy in nearest if not self.board.goals[policy].accuracy]
+        prices = [images * self.costs["full"] + (policy in unknown) * sum(self.filter.rows) for policy in nearest]
+        chosen = set(nearest[: affordable(prices, self.gradients_left(), 1)])
+        inside, outside = contenders[: self.places], contenders[self.places :]
+        if not chosen.intersection(outside):
             return {}
-        contenders = self.check_accuracy(contenders, unknown)
+        self.safe = [policy for policy in inside if policy not in chosen]
+        self.left_behind = [policy for policy in outside if policy not in chosen]
+        self.places -= len(self.safe)
+        racing = self.check_accuracy(sorted(chosen, key=str), [policy for policy in unknown if policy in chosen])
         self.level = "full"
-        return {policy: replace(self.board.goals[policy], full=images) for policy in contenders}
+        return {policy: replace(self.board.goals[policy], full=images) for policy in racing}
 
     def gradients_left(self) -> int:
         """What the race may still take, when the last measurement and a partner for the hybrid are set aside."""
