@@ -62,10 +62,10 @@ def score_whole(scorer: Scorer, policy: Policy) -> None:
     for folder, most, definition in ((FOLDER, IMAGES, POINTS), (FOLDER / "all-points", CHECKED_IMAGES, PAPER)):
         part = folder / f"{policy}.npy"
         if not part.exists() and (folder == FOLDER or policy in checked_policies()):
-            _save(part, scorer.curves(policy, definition, most=most).numpy())
+            save(part, scorer.curves(policy, definition, most=most).numpy())
     part = FOLDER / "accuracy" / f"{policy}.npy"
     if not part.exists():
-        _save(part, np.array(scorer.accuracy(policy).values))
+        save(part, np.array(scorer.accuracy(policy).values))
 
 
 def checked_policies() -> list[Policy]:
@@ -73,7 +73,8 @@ def checked_policies() -> list[Policy]:
     return random_policies(SEED, CHECKED_POLICIES, channels=1)
 
 
-def _save(path: Path, numbers: NDArray[np.float64]) -> None:
+def save(path: Path, numbers: NDArray[np.float64]) -> None:
+    """Write numbers so that a kill leaves all of them or none."""
     with writing(path) as temporary, temporary.open("wb") as file:
         np.save(file, numbers)
 

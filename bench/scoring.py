@@ -10,8 +10,9 @@ import torch
 from bench.exhaustive import truth
 from bench.measure import row_of_ratios, side_by_side
 from gradveil.datasets import load
-from gradveil.models import untrained_model
+from gradveil.models import build, untrained_model
 from gradveil.parallel import using_one_thread
+from gradveil.randomness import generator
 from gradveil.scores import Scorer, reference
 from gradveil.scores.definitions import DEFINITIONS
 from gradveil.transforms import Policy
@@ -20,13 +21,46 @@ from gradveil.types import ImageSet, to_unit
 MODELS = {"resnet20": 8, "resnet20-4": 4}  # images per turn
 POLICY = Policy.parse("3-1-7")
 MEMORY_IMAGES = 1000
+# Other kinds of images, and how many per turn; all are compared with colour images of 32 pixels.
+USUAL = (3, 32)
+OTHERS = {(1, 28): 8, (1, 32): 8, (1, 64): 2, (3, 64): 2}
 
 
 def run(turns: int = 5) -> list[dict[str, object]]:
     """Two rows per model, gradients and time, and one for the memory that a thousand images take."""
     with using_one_thread():
         rows = [row for model in MODELS for row in _rows(model, turns)]
+        rows += [_size_row(kind, images, turns) for kind, images in OTHERS.items()]
     return [*rows, memory_row()]
+
+
+def _size_row(kind: tuple[int, int], images: int, turns: int) -> dict[str, object]:
+    """Time per pixel of images of another kind, against the usual ones."""
+    ours, usual = (_random_scorer(*one) for one in (kind, USUAL))
+    gradients, pixels = images * ours.privacy_score.evaluations, kind[1] ** 2 / USUAL[1] ** 2
+    compared = side_by_side(
+        lambda: ours.privacy(POLICY, range(images)), lambda: usual.privacy(POLICY, range(images)), turns=turns
+    )
+    per_pixel = replace(
+        compared,
+        ours=compared.ours / pixels,
+        ratio=compared.ratio * pixels,
+        quartiles=(compared.quartiles[0] * pixels, compared.quartiles[1] * pixels),
+    )
+    name = f"scoring {kind[0]}x{kind[1]}x{kind[1]} images, per pixel"
+    settings = (
+        f"resnet20, S_pri of {POLICY} on {images} images, one thread, {turns} turns, against as many of "
+        f"{USUAL[0]}x{USUAL[1]}x{USUAL[1]}; time of a gradient, for 1,024 pixels"
+    )
+    return per_pixel.row(name, settings, per=gradients)
+
+
+def _random_scorer(channels: int, size: int) -> Scorer:
+    """Images of noise will do: arithmetic takes as long for any."""
+    shape = (channels, size, size)
+    images = torch.randint(0, 256, (120, *shape), generator=generator(0), dtype=torch.uint8)
+    network = build("resnet20", shape, 10, seed=0, mean=(0.5,) * channels, std=(0.3,) * channels).eval()
+    return Scorer(network, network, ImageSet(images, torch.arange(120) % 10, tuple("0123456789")), images=8)
 
 
 def make_scorer(model: str, images: int) -> Scorer:

@@ -1,5 +1,6 @@
 """The statistics of the race, against scipy and by simulation."""
 
+from collections.abc import Sequence
 from itertools import permutations
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from gradveil.searching.race import pareto_front, survivors, tied_with
+from gradveil.searching.belief import align, believe
+from gradveil.searching.race import affordable, pareto_front, tied_with
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
@@ -16,53 +18,91 @@ from gradveil.transforms import Policy
 def _field(policies: int, images: int, seed: int, spread: float = 0.1) -> tuple[dict[str, list[float]], np.ndarray]:
     chance = np.random.default_rng(seed)
     truth = chance.normal(0.5, 0.05, policies)
-    common = chance.normal(0, 0.2, images)  # hard and easy images, alike for all
-    values = truth[:, None] + common + chance.normal(0, spread, (policies, images))
-    return {f"p{number:03}": row.tolist() for number, row in enumerate(values)}, truth
+    return _looks(truth, [images] * policies, chance, spread), truth
 
 
-def test_the_best_places_always_stay() -> None:
-    values, _ = _field(60, 8, seed=0)
-    left = survivors(values, 10, 0.95)
-    by_mean = sorted(values, key=lambda name: np.mean(values[name]))
-    assert left[:10] == by_mean[:10]
-    assert 10 <= len(left) < 60
-    assert left == [name for name in by_mean if name in left]
+def _looks(
+    truth: np.ndarray, seen: Sequence[int], chance: np.random.Generator, spread: float
+) -> dict[str, list[float]]:
+    """Noisy scores of the first images, some of which are hard for all."""
+    common = chance.normal(0, 0.2, max(seen))
+    values = truth[:, None] + common + chance.normal(0, spread, (len(truth), max(seen)))
+    return {f"p{number:03}": row[:count].tolist() for number, (row, count) in enumerate(zip(values, seen, strict=True))}
 
 
-def test_more_confidence_drops_fewer() -> None:
-    values, _ = _field(60, 8, seed=1)
-    sizes = [len(survivors(values, 5, confidence)) for confidence in (0.6, 0.9, 0.99, 0.9999)]
-    assert sizes == sorted(sizes)
-    assert sizes[0] < sizes[-1]
+def test_images_that_others_have_not_seen_are_taken_out() -> None:
+    """Against least squares on a table of zeros and ones."""
+    seen = [2, 2, 4, 8, 8, 5]
+    looks = list(_looks(np.linspace(0, 1, 6), seen, np.random.default_rng(0), 0.1).values())
+    cells = [(policy, image) for policy, count in enumerate(seen) for image in range(count)]
+    design = np.zeros((len(cells), 6 + 8))
+    for row, (policy, image) in enumerate(cells):
+        design[row, [policy, 6 + image]] = 1
+    expected = np.linalg.lstsq(design, np.concatenate(looks), rcond=None)[0][:6]
+    found, _ = align(looks)
+    assert found - found[0] == pytest.approx(expected - expected[0])
+    # Where all have seen the same images, it is the mean.
+    assert align([row[:2] for row in looks])[0] == pytest.approx([np.mean(row[:2]) for row in looks])
 
 
-def test_hard_images_do_not_matter_because_all_see_them() -> None:
-    values, _ = _field(40, 8, seed=2)
-    shifted = {name: [v + 7 * i for i, v in enumerate(row)] for name, row in values.items()}
-    assert survivors(values, 5, 0.95) == survivors(shifted, 5, 0.95)
+def test_standard_errors_are_right() -> None:
+    """Differences of policies are as far from the truth as their standard errors say."""
+    ratios = []
+    for seed in range(40):
+        chance = np.random.default_rng(seed)
+        truth = chance.normal(0.5, 0.05, 30)
+        looks = _looks(truth, [2] * 15 + [16] * 15, chance, 0.1)
+        known = believe(looks)
+        for one, other in ((0, 1), (0, 20), (20, 21)):
+            gap = abs((known.means[one] - known.means[other]) - (truth[one] - truth[other]))
+            spread = np.sqrt(known.covariance[one, one] + known.covariance[other, other])
+            ratios.append(gap / spread)
+    assert np.mean(np.square(ratios)) == pytest.approx(1, abs=0.35)
 
 
-def test_who_belongs_to_the_best_is_rarely_dropped() -> None:
-    """At 95%, in races over many fields, the truly best ten nearly always survive the first looks."""
+def test_similar_policies_lend_each_other_strength() -> None:
+    """Where pixels tell, errors shrink to less than half; where they do not, they hardly grow."""
+    errors = []
+    for seed in range(10):
+        chance = np.random.default_rng(seed)
+        pixels = chance.normal(size=(150, 6))
+        truth = 0.5 + 0.08 * np.tanh(pixels[:, 0]) + 0.05 * pixels[:, 1] + chance.normal(0, 0.01, 150)
+        looks = _looks(truth, [2] * 150, chance, 0.2)
+        useless = chance.normal(size=(150, 6))
+        beliefs = [believe(looks), *(believe(looks, dict(zip(looks, rows, strict=True))) for rows in (pixels, useless))]
+        centred = [belief.means - belief.means.mean() - (truth - truth.mean()) for belief in beliefs]
+        errors.append([np.sqrt(np.mean(np.square(one))) for one in centred])
+    alone, helped, misled = np.mean(errors, 0)
+    assert helped < alone / 2
+    assert misled < 1.05 * alone
+
+
+def test_who_belongs_to_the_best_is_rarely_beyond_reach() -> None:
     lost = []
-    for seed in range(200):
+    for seed in range(100):
         values, truth = _field(100, 16, seed)
+        known = believe(values)
+        ranked = sorted(values, key=known.mean)
         best = {f"p{number:03}" for number in np.argsort(truth)[:10]}
-        lost.append(len(best - set(survivors(values, 10, 0.95))) / 10)
+        lost.append(sum(name in best and known.distance(name, ranked[9]) > 1.645 for name in ranked[10:]) / 10)
     # The last of the best is judged by its luck too, so a few more than 5% of the worst of the ten can go.
-    assert np.mean(lost) < 0.06
+    assert 0 < np.mean(lost) < 0.06
 
 
-def test_a_single_image_drops_nobody_and_few_policies_all_stay() -> None:
-    assert len(survivors({"a": [1.0], "b": [2.0], "c": [3.0]}, 1, 0.95)) == 3
-    assert survivors({"b": [2.0, 2.0], "a": [1.0, 1.0]}, 3, 0.95) == ["a", "b"]
-
-
-def test_equal_values_stay_together() -> None:
+def test_a_single_image_and_equal_values_tell_nothing() -> None:
+    single = believe({"a": [1.0], "b": [2.0], "c": [3.0]}, {"a": [0.0], "b": [1.0], "c": [2.0]})
+    assert single.distance("a", "c") == 0
+    assert single.interval("a", 0.95) is None
     same = {name: [0.3, 0.5, 0.4] for name in "abcd"}
-    assert survivors(same, 2, 0.95) == list("abcd")
+    assert believe(same, {name: [1.0] for name in same}).distance("a", "b") == 0
     assert tied_with(same, 0.95)["a"] == ("b", "c", "d")
+
+
+def test_a_round_takes_its_part_and_at_least_one() -> None:
+    assert affordable([10, 10, 10, 10], 60, 0.5) == 3
+    assert affordable([40, 10], 60, 0.5) == 1
+    assert affordable([70], 60, 0.5) == 0
+    assert affordable([], 60, 0.5) == 0
 
 
 def test_interval_is_students() -> None:

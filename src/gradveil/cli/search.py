@@ -28,7 +28,7 @@ def search(
     confidence: Annotated[float, Option(help="How sure to be of who drops out, and of intervals.")] = 0.95,
     gradients: Annotated[
         int | None,
-        Option(help="What the race may spend in all. Default: 100 per policy and the last measurement.", min=1),
+        Option(help="What the race may spend in all. Default: 26 per policy and the last measurement.", min=1),
     ] = None,
     images: Annotated[int | None, Option(help="Test images. Default: all but 100, at most 500.", min=1)] = None,
     fresh: Annotated[int, Option(help="Images set aside to measure the best anew.", min=0)] = 100,

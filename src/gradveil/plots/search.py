@@ -11,6 +11,8 @@ def save_plots(found: SearchResult, folder: Path) -> list[Path]:
     kept = {one.policy for one in found.best}
     points = []
     for seen in found.seen:
+        if seen.accuracy is None:
+            continue
         margin = None if seen.interval is None else (seen.interval[1] - seen.interval[0]) / 2
         points.append(
             ScatterPoint(

@@ -15,6 +15,7 @@ from gradveil.randomness import generator
 from gradveil.scores import reference
 from gradveil.scores.definitions import Definition
 from gradveil.scores.estimate import Estimate
+from gradveil.scores.pixels import pixel_statistics
 from gradveil.scores.privacy import POINTS, SCORES, PrivacyScore, curves, published_definition
 from gradveil.scores.similarity import AT_ONCE, Similarity
 from gradveil.transforms import Policy
@@ -22,6 +23,8 @@ from gradveil.types import ImageSet, to_unit
 
 # The first test images belong to the attacks; a score that had seen them would be no prediction.
 KEPT_FOR_ATTACKS = 100
+# Enough to know what a policy makes of images.
+PIXEL_IMAGES = 64
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,12 @@ class Scorer:
             advance(len(some))
         return Estimate(tuple(values), evaluations=len(values) * score.evaluations)
 
+    def pixels(self, policy: Policy) -> tuple[float, ...]:
+        """What the policy makes of images, without any gradient: the mean of their `pixel_statistics`."""
+        indices = self.order[:PIXEL_IMAGES]
+        images, plain = self._transform(policy, indices)[0], to_unit(self.held_out.take(indices).images)
+        return tuple(pixel_statistics(images, plain).double().mean(0).tolist())
+
     def _values(self, score: PrivacyScore, policy: Policy, indices: Tensor) -> list[float]:
         images, labels = self._transform(policy, indices)
         found = score(self.network, images, labels, noise(self.seed, indices.tolist(), images)).cpu()
@@ -141,9 +150,9 @@ class Scorer:
         """Batches for S_acc that have no image in common."""
         return min(self.batches, self.available // min(self.batch_size, self.available))
 
-    def curves(self, policy: Policy, definition: Definition, *, most: int) -> Tensor:
-        """(N, P): GradSim at the points of `definition` for at most so many images."""
-        indices = self.order[:most]
+    def curves(self, policy: Policy, definition: Definition, *, most: int, first: int = 0) -> Tensor:
+        """(N, P): GradSim at the points of `definition` for the images at `first` to `most` in their order."""
+        indices = self.order[first:most]
         images, labels = self._transform(policy, indices)
         return curves(self.network, images, labels, noise(self.seed, indices.tolist(), images), definition)
 

@@ -3,6 +3,7 @@
 import math
 import statistics
 from dataclasses import dataclass
+from functools import cached_property
 
 from gradveil.scores import Scorer
 from gradveil.searching.ledger import LedgerEntry
@@ -63,9 +64,13 @@ class AccuracyFilter:
 
     def _spread(self, mean: float) -> float:
         # Between batches; it grows with the redundancy itself.
-        usual = statistics.fmean(self.untouched)
-        growth = max(1.0, self.allowance, mean / usual if usual > 0 else 1.0)
-        return growth * (statistics.stdev(self.untouched) if len(self.untouched) > 1 else math.inf)
+        usual, spread = self._usual
+        return max(1.0, self.allowance, mean / usual if usual > 0 else 1.0) * spread
+
+    @cached_property
+    def _usual(self) -> tuple[float, float]:
+        spread = statistics.stdev(self.untouched) if len(self.untouched) > 1 else math.inf
+        return statistics.fmean(self.untouched), spread
 
 
 def measure_batch(scorer: Scorer, policy: Policy, batch: int) -> LedgerEntry:

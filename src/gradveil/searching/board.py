@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from gradveil.scores import Estimate, Scorer
 from gradveil.searching.accuracy_filter import AccuracyFilter
 from gradveil.searching.ledger import Ledger, LedgerEntry
-from gradveil.searching.result import PolicyOutcome
 from gradveil.searching.scoring import Goal
-from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
 
@@ -23,9 +21,9 @@ class Board:
     goals: dict[Policy, Goal] = field(default_factory=dict)
 
     def eligible(self, policies: Sequence[Policy]) -> list[Policy]:
-        """Those that passed the filter and have finite scores."""
-        entries = [(policy, self.ledger[policy]) for policy in policies]
-        return [policy for policy, entry in entries if not entry.failed and self.filter.passes(entry)]
+        """Those that have finite scores and are not known to fail the filter."""
+        entries = [(policy, self.requested_entry(policy)) for policy in policies]
+        return [policy for policy, entry in entries if not entry.failed and not self.filter.rejects(entry)]
 
     def requested_entry(self, policy: Policy) -> LedgerEntry:
         """What this plan asked for; the study may hold more."""
@@ -55,20 +53,4 @@ class Board:
         """What the study says of the policy, one figure per objective."""
         fresh = self.requested_entry(policy).fresh
         privacy = statistics.fmean(fresh) if fresh else self.race_estimate(policy).mean
-        return (privacy, self.accuracy(policy).mean)[: self.ledger.objectives]
-
-    def paired_scores(self, one: Policy, other: Policy) -> tuple[Sequence[float], Sequence[float]]:
-        """The scores of two policies on the images that both were raced on."""
-        first, second = self.requested_entry(one), self.requested_entry(other)
-        pairs = [(first.full, second.full), (first.quick, second.quick)]
-        a, b = next((pair for pair in pairs if all(pair)), ((), ()))
-        seen = min(len(a), len(b))
-        return a[:seen], b[:seen]
-
-    def outcome(self, policy: Policy, confidence: float) -> PolicyOutcome:
-        """The policy as the result lists it."""
-        accuracy = self.accuracy(policy).mean
-        if not self.filter.passes(self.ledger[policy]):
-            return PolicyOutcome(policy, accuracy, None, None, 0)
-        raced = self.race_estimate(policy)
-        return PolicyOutcome(policy, accuracy, raced.mean, mean_interval(raced.values, confidence), raced.n)
+        return (privacy, self.accuracy(policy).mean) if self.ledger.objectives > 1 else (privacy,)

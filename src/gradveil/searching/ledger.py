@@ -38,7 +38,7 @@ class LedgerEntry:
     """Everything computed for one policy: S_acc by batch, S_pri by image.
 
     `rows` counts the images of each batch. `quick` holds quick looks and `full` full scores of the first images in the scorer's
-    order, `fresh` full scores of the last ones. `failed` says why a score is undefined.
+    order, `fresh` full scores of the last ones. `pixels` says what it makes of images. `failed` says why a score is undefined.
     """
 
     accuracy: tuple[float, ...] = ()
@@ -46,16 +46,18 @@ class LedgerEntry:
     quick: tuple[float, ...] = ()
     full: tuple[float, ...] = ()
     fresh: tuple[float, ...] = ()
+    pixels: tuple[float, ...] = ()
     failed: str | None = None
 
     @property
     def size(self) -> int:
         """How much is known."""
-        return len(self.accuracy) + len(self.quick) + len(self.full) + len(self.fresh) + (self.failed is not None)
+        lists = (self.accuracy, self.quick, self.full, self.fresh, self.pixels)
+        return sum(map(len, lists)) + (self.failed is not None)
 
     def __add__(self, more: "LedgerEntry") -> "LedgerEntry":
         """This entry and what was computed after it."""
-        lists = ("accuracy", "rows", "quick", "full", "fresh")
+        lists = ("accuracy", "rows", "quick", "full", "fresh", "pixels")
         joined = {name: getattr(self, name) + getattr(more, name) for name in lists}
         return LedgerEntry(**joined, failed=self.failed or more.failed)
 

@@ -7,7 +7,7 @@ from gradveil.errors import GradveilError
 from gradveil.naming import lookup
 from gradveil.searching.sampling import SAMPLERS, MakeSampler
 
-GRADIENTS_PER_POLICY = 100
+GRADIENTS_PER_POLICY = 26
 
 
 @dataclass(frozen=True)
@@ -15,13 +15,13 @@ class SearchPlan:
     """How far a search goes.
 
     It looks at `policies` from the sampler and keeps `keep`. The sampler is a name in `SAMPLERS`, or your own function of
-    (seed, channels). Policies that pass the accuracy filter see `first_look` images, then twice as many each round. In a round
-    those drop out that are worse than the last of the best; `confidence` is that of all rounds together.
+    (seed, channels). Every policy sees `first_look` images. Then those see twice as many that could be on either side of the
+    line between in and out; who cannot get in drops out. `confidence` is that of all rounds together. With `sharing`, policies
+    that make similar images lend each other strength; without, each stands on its own looks.
 
-    It ends when nobody else is left, or the images or `gradients` are spent (default: 100 per policy and what the last
-    measurement takes; the published procedure takes over 2,000 per policy). When gradients run short, only the best go on, and
-    the search says that it is not settled. The winners are measured again on `fresh` images that the race has not seen. First
-    look and last measurement are never cut short.
+    It ends when nobody else could get in, or the images or `gradients` are spent (default: 26 per policy and what the last
+    measurement takes; the published procedure takes over 2,000 per policy). The winners are measured again on `fresh` images
+    that the race has not seen. First looks, the accuracy of those who lead, and the last measurement are never cut short.
     """
 
     policies: int = 1500
@@ -29,9 +29,10 @@ class SearchPlan:
     sampler: str | MakeSampler = "random"
     redundancy: float = 2.0
     confidence: float = 0.95
-    first_look: int = 4
+    first_look: int = 2
     fresh: int = 100
     gradients: int | None = None
+    sharing: bool = True
 
     def __post_init__(self) -> None:
         _ = self.make_sampler

@@ -5,43 +5,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
-# A spread seen on a few images is mixed with that of all contenders, which counts as so many images.
-PRIOR_IMAGES = 10
-
 
 @dataclass(frozen=True)
 class RaceRound:
-    """A round of a race: the mean score of each contender over all `images` seen so far, and who was dropped after it."""
+    """A round of a race, in which contenders have seen up to `images`: the score expected of each, and who was dropped."""
 
     images: int
     means: Mapping[str, float]
     dropped: frozenset[str] = frozenset()
 
 
-def survivors(values: Mapping[str, Sequence[float]], places: int, confidence: float) -> list[str]:
-    """Who may still belong to the `places` lowest, best first; every contender has a value for the same images.
-
-    A contender drops out when a paired test says with `confidence` that it is worse than the last of the `places` best.
-    """
-    names = sorted(values, key=lambda name: (float(np.mean(values[name])), name))
-    if len(names) <= places:
-        return names
-    table = np.array([values[name] for name in names])
-    images = table.shape[1]
-    if images < 2:  # one image has no spread to judge by
-        return names
-    gaps = table - table[places - 1]
-    means, spreads = gaps.mean(1), gaps.var(1, ddof=1)
-    others = np.arange(len(names)) != places - 1
-    freedom = images - 1 + PRIOR_IMAGES
-    mixed = ((images - 1) * spreads + PRIOR_IMAGES * spreads[others].mean()) / freedom
-    limit = stats.t.ppf(confidence, freedom) * np.sqrt(mixed / images)
-    return [name for rank, name in enumerate(names) if rank < places or means[rank] <= limit[rank]]
+def affordable(prices: Sequence[float], left: float, fraction: float) -> int:
+    """How many of `prices`, in their order, a round may pay: `fraction` of what is left, but at least one as long as it lasts."""
+    total = np.cumsum(prices)
+    count = int(np.searchsorted(total, fraction * left, side="right"))
+    return max(count, int(total[0] <= left)) if len(total) else 0
 
 
 def tied_with(values: Mapping[str, Sequence[float]], confidence: float) -> dict[str, tuple[str, ...]]:

@@ -44,16 +44,18 @@ def rank(
     ledger = Ledger(storage, fingerprint(scorer))
     with scorer.device.computing("--batches"):
         everybody = AccuracyFilter.of(scorer, sys.float_info.max)
-    goal = Goal(full=scorer.images, all_batches=True)
+    goal = Goal(full=scorer.images, accuracy=True, all_batches=True)
     lacking = [policy for policy in policies if not goal.is_reached(ledger[policy], everybody)]
     if ledger.shared and lacking:  # machines that share a study begin at different places
         start = secrets.randbelow(len(lacking))
         lacking = lacking[start:] + lacking[:start]
-    jobs = ((policy, entry) for policy in lacking if not goal.is_reached(entry := ledger.latest(policy), everybody))
+    jobs = (
+        (policy, goal, entry) for policy in lacking if not goal.is_reached(entry := ledger.latest(policy), everybody)
+    )
     with progress("scoring policies", len(policies), "policies") as advance:
         advance(len(policies) - len(lacking))
         for policy, entry in run_jobs(
-            partial(reach_goal, goal, scorer, everybody),
+            partial(reach_goal, scorer, everybody),
             jobs,
             workers=workers,
             backend=backend,

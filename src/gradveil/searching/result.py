@@ -37,10 +37,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class PolicyOutcome:
-    """A policy as the race left it, after so many images; no privacy if it failed the accuracy filter."""
+    """A policy as the race left it, after so many images.
+
+    No privacy if it failed the accuracy filter; no accuracy if it lost without being asked for it.
+    """
 
     policy: Policy
-    accuracy: float
+    accuracy: float | None
     privacy: float | None
     interval: tuple[float, float] | None
     images: int
@@ -68,12 +71,12 @@ class SearchResult:
 
     @property
     def discarded(self) -> int:
-        """How many policies failed the accuracy filter."""
+        """How many policies are known to fail the accuracy filter."""
         return sum(one.privacy is None for one in self.seen)
 
     @property
     def scored(self) -> int:
-        """How many policies passed it."""
+        """How many others there are."""
         return len(self.seen) - self.discarded
 
     def summary(self) -> dict[str, object]:

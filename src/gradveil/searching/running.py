@@ -1,26 +1,32 @@
-"""The search: an accuracy filter, a race on growing numbers of images, and a last measurement of the winners on fresh ones."""
+"""The search: a first look at every policy, more looks where they decide, and a last measurement of the winners on fresh images.
+
+S_acc costs as much as many looks, and most policies lose without it: only those who lead are asked for it.
+"""
 
 import math
 import secrets
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from optuna.trial import TrialState
+from scipy import stats
 
 from gradveil.errors import GradveilError
 from gradveil.parallel import LOCAL, RunJobs, check_backend, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.scores import Estimate, NotFinite, Scorer
 from gradveil.searching.accuracy_filter import AccuracyFilter
+from gradveil.searching.belief import Belief, believe
 from gradveil.searching.board import Board
 from gradveil.searching.ledger import Ledger, fingerprint
 from gradveil.searching.plan import GRADIENTS_PER_POLICY, SearchPlan
-from gradveil.searching.race import RaceRound, differ, pareto_front, survivors, tied_with
-from gradveil.searching.result import Candidate, SearchResult, disjoint_hybrid
+from gradveil.searching.race import RaceRound, affordable, pareto_front, tied_with
+from gradveil.searching.result import Candidate, PolicyOutcome, SearchResult, disjoint_hybrid
+from gradveil.searching.sampling import RandomSampler
 from gradveil.searching.scoring import Goal, reach_goal
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
@@ -29,10 +35,10 @@ Say = Callable[[str], None]
 
 # Sampling goes on while too few policies pass the filter, but not for ever.
 MOST_DRAWS = 10
-# Quick looks are biased by a little that differs between policies; who is still there after so many images is scored in full.
-QUICK_IMAGES = 16
-# A round may take this fraction of the gradients left; if that does not reach for all, the best go on.
-ROUND_FRACTION = 1 / 3
+# Quick looks are biased by a little that differs between policies. On fewer images than these it is small beside the noise.
+QUICK_IMAGES = 128
+# A round may take this fraction of the gradients left.
+ROUND_FRACTION = 1 / 2
 
 
 def search(
@@ -83,145 +89,214 @@ class _Search:
         self.fresh = min(self.plan.fresh, self.scorer.images // 2)
         self.racing = self.scorer.images - self.fresh
         self.board = Board(self.scorer, self.ledger, self.filter)
+        self.sampler = self.plan.make_sampler(self.scorer.seed, self.scorer.held_out.image_shape[0])
+        # A sampler that learns must not learn from policies that fail the filter.
+        self.filter_first = not isinstance(self.sampler, RandomSampler)
         self.rounds: list[RaceRound] = []
-        self.left_behind: list[Policy] = []  # for want of gradients, not because they were worse
         score = self.scorer.privacy_score
-        self.full_cost = max(1, score.evaluations)
-        self.quick_cost = max(1, score.quick.evaluations) if score.quick else self.full_cost
-        self.quick_images = min(QUICK_IMAGES, self.racing) if score.quick else 0
+        self.costs = {"full": max(1, score.evaluations)}
+        if score.quick:
+            self.costs["quick"] = max(1, score.quick.evaluations)
+        self.level = "quick" if score.quick else "full"
+        self.beliefs: dict[str, Belief] = {}  # by level
+        # Where gradients do not reach for full looks at all contenders, the line is drawn between those nearest to it.
+        self.places = self.plan.keep
+        self.safe: list[Policy] = []
+        self.left_behind: list[Policy] = []
 
     def run(self) -> SearchResult:
         contenders = self.race(self.explore())
-        best = contenders[: self.plan.keep]
-        last = replace(self.board.goals[best[0]], fresh=self.fresh, all_batches=True)
-        self.compute("measuring the best anew", best, last)
+        best, others = self.safe + contenders[: self.places], contenders[self.places :] + self.left_behind
+        last = {policy: replace(self.board.goals[policy], fresh=self.fresh) for policy in best}
+        self.compute("measuring the best anew", last)
         best = self.board.eligible(best)
         if not best:
             raise GradveilError("none of the best policies has a finite score on the fresh images")
-        result = self.result(best, (*contenders[self.plan.keep :], *self.left_behind))
+        result = self.result(best, others, self.hybrid(best))
         self.close(result)
         return result
 
     def explore(self) -> list[Policy]:
-        """The accuracy filter and a first look for every policy that is drawn; gives those that pass."""
-        sampler = self.plan.make_sampler(self.scorer.seed, self.scorer.held_out.image_shape[0])
-        images = min(self.plan.first_look, self.racing)
-        look = Goal(quick=images) if self.quick_images else Goal(full=images)
-        qualified: list[Policy] = []
-        while count := self.still_to_draw(len(qualified)):
-            drawn = sampler.propose(count)
-            if not drawn:
+        """A first look at every policy that is asked for; gives those that may race."""
+        while (count := self.plan.policies - len(self.board.goals)) > 0 and self.draw(count):
+            pass
+        return self.board.eligible(list(self.board.goals))
+
+    def draw(self, count: int) -> list[Policy]:
+        """At most so many more policies, looked at."""
+        drawn = self.sampler.propose(count)
+        if drawn:
+            images = min(self.plan.first_look, self.racing)
+            look = Goal(pixels=self.plan.sharing, accuracy=self.filter_first)
+            look = replace(look, quick=images) if self.level == "quick" else replace(look, full=images)
+            self.compute(f"a first look at {len(drawn)} policies", dict.fromkeys(drawn, look))
+            if self.filter_first:
+                passed = self.board.eligible(drawn)
+                scores = {p: (self.board.race_estimate(p).mean, self.board.accuracy(p).mean) for p in passed}
+                self.sampler.tell(scores)
+        return drawn
+
+    def race(self, contenders: list[Policy]) -> list[Policy]:
+        """Rounds of looks until the places are taken, or gradients or images run out.
+
+        Gives those who take the places, best first, and after them those who still could.
+        """
+        while True:
+            contenders = self.drop(self.rank(contenders))
+            self.say(
+                f"up to {self.rounds[-1].images} images: {len(contenders)} contenders for {self.places} places, "
+                f"best {contenders[0]} with {self.belief.mean(str(contenders[0])):.4f}"
+            )
+            goals = self.next_goals(contenders)
+            if not goals:
+                return contenders
+            self.compute(f"{len(goals)} of {len(contenders)} contenders for {self.places} places", goals)
+            gone = {*self.safe, *self.left_behind}
+            contenders = [policy for policy in self.board.eligible(contenders) if policy not in gone]
+
+    @property
+    def belief(self) -> Belief:
+        """What is known from looks at the level of the race."""
+        return self.beliefs[self.level]
+
+    def learn(self) -> None:
+        """Take in all looks at the level of the race, those at policies long dropped too."""
+        entries = {str(p): entry for p in self.board.goals if not (entry := self.board.requested_entry(p)).failed}
+        looks = {name: values for name, entry in entries.items() if (values := getattr(entry, self.level))}
+        pixels = {name: entries[name].pixels for name in looks}
+        # Who is looked at in full after quick looks is one of few, on many images: nobody else could help.
+        sharing = self.plan.sharing and (self.level == "quick" or "quick" not in self.costs)
+        with using_one_thread():
+            if looks:
+                self.beliefs[self.level] = believe(looks, pixels if sharing else None)
+
+    def rank(self, contenders: list[Policy]) -> list[Policy]:
+        """The contenders, best first; those on the first places have passed the filter."""
+        self.learn()
+        while True:
+            contenders = sorted(contenders, key=lambda policy: (self.belief.mean(str(policy)), str(policy)))
+            unknown = [p for p in contenders[: self.places] if not self.board.goals[p].accuracy]
+            few = len(contenders) < self.places and len(self.board.goals) < MOST_DRAWS * self.plan.policies
+            if unknown:
+                contenders = self.check_accuracy(contenders, unknown)
+            elif few and (drawn := self.draw(self.places - len(contenders))):
+                contenders = contenders + self.board.eligible(drawn)
+                self.learn()
+            else:
                 break
-            self.compute(f"a first look at {len(drawn)} policies", drawn, look)
-            passed = self.board.eligible(drawn)
-            qualified += passed
-            sampler.tell({p: (self.board.race_estimate(p).mean, self.board.accuracy(p).mean) for p in passed})
-        if not qualified:
+        if not contenders:
             reasons = [why for policy in self.board.goals if (why := self.ledger[policy].failed)]
             reasons.append(f"allow a larger redundancy than {self.plan.redundancy}")
             raise GradveilError(f"none of {len(self.board.goals)} policies qualifies: {reasons[0]}")
-        return qualified
+        return contenders
 
-    def still_to_draw(self, qualified: int) -> int:
-        drawn, asked = len(self.board.goals), self.plan.policies
-        if drawn < asked:
-            return asked - drawn
-        return self.plan.keep - qualified if qualified < self.plan.keep and drawn < MOST_DRAWS * asked else 0
+    def check_accuracy(self, policies: Sequence[Policy], unknown: Sequence[Policy]) -> list[Policy]:
+        """`policies` without those of `unknown` that fail the filter."""
+        goals = {policy: replace(self.board.goals[policy], accuracy=True) for policy in unknown}
+        self.compute(f"the accuracy of {len(goals)} policies", goals)
+        return self.board.eligible(policies)
 
-    def race(self, contenders: list[Policy]) -> list[Policy]:
-        """Rounds of twice as many images until the places are taken, or gradients or images run out; best first."""
-        goal = self.board.goals[contenders[0]]
-        while True:
-            contenders = self.drop(contenders)
-            self.say(
-                f"{max(goal.quick, goal.full)} images: {len(contenders)} contenders for {self.plan.keep} places, "
-                f"best {contenders[0]} with {self.board.race_estimate(contenders[0])}"
-            )
-            if len(contenders) <= self.plan.keep:
-                return contenders
-            following = self.next_goal(goal)
-            if following == goal:
-                return contenders
-            contenders = self.narrow(contenders, goal, following)
-            following = self.affordable(len(contenders), goal, following)
-            if following == goal:
-                return contenders
-            goal = following
-            self.compute(f"{len(contenders)} contenders for {self.plan.keep} places", contenders, goal)
-            contenders = self.board.eligible(contenders)
-            if not contenders:
-                raise GradveilError("no contender has a finite score on all images")
+    def drop(self, contenders: list[Policy]) -> list[Policy]:
+        """Those on the first places, and who could still get in."""
+        inside = set(contenders[: self.places])
+        left = [p for p in contenders if p in inside or self.from_line(contenders, p) <= self.reach]
+        dropped = [policy for policy in contenders if policy not in set(left)]
+        images = max(len(getattr(self.board.requested_entry(policy), self.level)) for policy in contenders)
+        means = {str(policy): self.believed(policy).mean(str(policy)) for policy in (*self.safe, *contenders)}
+        self.rounds.append(RaceRound(images, means, frozenset(map(str, dropped))))
+        for policy in dropped:
+            self.ledger.close(policy, self.board.trial_values(policy), TrialState.PRUNED)
+        return left
 
-    def next_goal(self, goal: Goal) -> Goal:
-        """Twice as many images, quickly at first; then the same images in full, then twice as many of those."""
-        if goal.full:
-            return replace(goal, full=min(2 * goal.full, self.racing))
-        if goal.quick < self.quick_images:
-            return replace(goal, quick=min(2 * goal.quick, self.quick_images))
-        return replace(goal, full=goal.quick)
+    def from_line(self, contenders: Sequence[Policy], policy: Policy) -> float:
+        """How many standard errors a contender is away from the last that is in."""
+        return self.belief.distance(str(policy), str(contenders[min(self.places, len(contenders)) - 1]))
 
-    def narrow(self, contenders: list[Policy], goal: Goal, following: Goal) -> list[Policy]:
-        """As many of the best as a round should cost, and some more than there are places."""
-        most = int(ROUND_FRACTION * self.gradients_left()) // self.cost(goal, following)
-        most = max(most, self.plan.keep + max(2, self.plan.keep // 2))
-        self.left_behind += contenders[most:]
-        return contenders[:most]
+    @property
+    def reach(self) -> float:
+        """So many standard errors are more than chance: the chance of a wrong drop is shared among all looks at the data."""
+        doublings = math.ceil(math.log2(max(1, self.racing / self.plan.first_look)))
+        return float(stats.norm.ppf(1 - (1 - self.plan.confidence) / (1 + doublings + ("quick" in self.costs))))
 
-    def affordable(self, contenders: int, goal: Goal, following: Goal) -> Goal:
-        """`following`, or what the gradients reach for on the way to it."""
-        each = self.gradients_left() // contenders
-        if self.cost(goal, following) <= each:
-            return following
-        if following.full > goal.full > 0:
-            return replace(goal, full=goal.full + max(0, each // self.full_cost))
-        return goal
+    def next_goals(self, contenders: list[Policy]) -> dict[Policy, Goal]:
+        """Twice as many images for those nearest to the line between in and out, as far as gradients go."""
+        if len(contenders) <= self.places:
+            return {}
+        most = min(QUICK_IMAGES, self.racing) if self.level == "quick" else self.racing
+        seen = {policy: len(getattr(self.board.requested_entry(policy), self.level)) for policy in contenders}
+        away = {policy: self.from_line(contenders, policy) for policy in contenders if seen[policy] < most}
+        unsure = sorted((p for p in away if away[p] <= self.reach), key=lambda p: (away[p], str(p)))
+        if not unsure:
+            return self.in_full(contenders, most) if self.level == "quick" else {}
+        wanted = {policy: min(2 * seen[policy], most) for policy in unsure}
+        prices = [self.costs[self.level] * (wanted[policy] - seen[policy]) for policy in unsure]
+        count = affordable(prices, self.gradients_left(), ROUND_FRACTION)
+        return {
+            policy: replace(self.board.goals[policy], quick=wanted[policy])
+            if self.level == "quick"
+            else replace(self.board.goals[policy], full=wanted[policy])
+            for policy in unsure[:count]
+        }
 
-    def cost(self, goal: Goal, following: Goal) -> int:
-        more_quick, more_full = following.quick - goal.quick, following.full - goal.full
-        return more_quick * self.quick_cost + more_full * self.full_cost
+    def in_full(self, contenders: list[Policy], images: int) -> dict[Policy, Goal]:
+        """The same images in full for those nearest to the line, as many as gradients reach for."""
+        nearest = sorted(contenders, key=lambda policy: (self.from_line(contenders, policy), str(policy)))
+        unknown = [policy for policy in nearest if not self.board.goals[policy].accuracy]
+        prices = [images * self.costs["full"] + (policy in unknown) * sum(self.filter.rows) for policy in nearest]
+        chosen = set(nearest[: affordable(prices, self.gradients_left(), 1)])
+        inside, outside = contenders[: self.places], contenders[self.places :]
+        if not chosen.intersection(outside):
+            return {}
+        self.safe = [policy for policy in inside if policy not in chosen]
+        self.left_behind = [policy for policy in outside if policy not in chosen]
+        self.places -= len(self.safe)
+        racing = self.check_accuracy(sorted(chosen, key=str), [policy for policy in unknown if policy in chosen])
+        self.level = "full"
+        return {policy: replace(self.board.goals[policy], full=images) for policy in racing}
 
     def gradients_left(self) -> int:
-        """What the race may still take, when the last measurement is set aside."""
-        last = self.plan.keep * (self.fresh * self.full_cost + sum(self.filter.rows))
+        """What the race may still take, when the last measurement and a partner for the hybrid are set aside."""
+        last = self.plan.keep * self.fresh * self.costs["full"] + sum(self.filter.rows)
         most = self.plan.gradients or GRADIENTS_PER_POLICY * self.plan.policies + last
         return max(0, most - self.board.gradients_spent() - last)
 
-    def drop(self, contenders: list[Policy]) -> list[Policy]:
-        values = {str(policy): self.board.race_estimate(policy).values for policy in contenders}
-        left = survivors(values, self.plan.keep, 1 - (1 - self.plan.confidence) / self.most_rounds)
-        by_name = {str(policy): policy for policy in contenders}
-        means = {name: statistics.fmean(numbers) for name, numbers in values.items()}
-        self.rounds.append(RaceRound(len(values[left[0]]), means, frozenset(values) - frozenset(left)))
-        for name in sorted(self.rounds[-1].dropped):
-            self.ledger.close(by_name[name], self.board.trial_values(by_name[name]), TrialState.PRUNED)
-        return [by_name[name] for name in left]
-
-    @property
-    def most_rounds(self) -> int:
-        """Looks at the same data: the chance of a wrong drop is shared among them."""
-        doublings = math.ceil(math.log2(max(1, self.racing / self.plan.first_look)))
-        return 1 + doublings + (1 if self.quick_images else 0)
-
-    def compute(self, title: str, policies: Sequence[Policy], goal: Goal) -> None:
-        """Compute what `policies` lack to `goal`, and keep it."""
-        self.board.goals.update(dict.fromkeys(policies, goal))
-        lacking = [policy for policy in policies if not goal.is_reached(self.ledger[policy], self.filter)]
+    def compute(self, title: str, goals: Mapping[Policy, Goal]) -> None:
+        """Compute what policies lack to their goals, and keep it."""
+        self.board.goals.update(goals)
+        lacking = [p for p, goal in goals.items() if not goal.is_reached(self.ledger[p], self.filter)]
         if self.ledger.shared and lacking:  # machines that share a study begin at different places
             start = secrets.randbelow(len(lacking))
             lacking = lacking[start:] + lacking[:start]
-        with self.progress(title, len(policies), "policies") as advance:
-            advance(len(policies) - len(lacking))
+        with self.progress(title, len(goals), "policies") as advance:
+            advance(len(goals) - len(lacking))
             jobs = (
-                (policy, entry)
+                (policy, goals[policy], entry)
                 for policy in lacking
-                if not goal.is_reached(entry := self.ledger.latest(policy), self.filter)
+                if not goals[policy].is_reached(entry := self.ledger.latest(policy), self.filter)
             )
-            work = partial(reach_goal, goal, self.scorer, self.filter)
+            work = partial(reach_goal, self.scorer, self.filter)
             for policy, entry in self.work(work, jobs, describe=lambda job: f"policy {job[0]}"):
                 self.ledger.write(policy, entry)
                 advance(1)
 
-    def result(self, best: list[Policy], others: Sequence[Policy]) -> SearchResult:
+    def hybrid(self, best: list[Policy]) -> Policy:
+        """The best that share no function. A partner from outside the best must pass the filter too."""
+        others = [p for p in self.board.eligible(list(self.board.goals)) if p not in best]
+        ranked = best + sorted(others, key=lambda p: (self.believed(p).mean(str(p)), str(p)))
+        while True:
+            chosen = disjoint_hybrid(ranked)
+            members = [policy for policy in ranked if set(policy.members) <= set(chosen.members)]
+            unknown = [policy for policy in members if not self.board.goals[policy].accuracy]
+            if not unknown:
+                return chosen
+            ranked = self.check_accuracy(ranked, unknown)
+
+    def believed(self, *policies: Policy) -> Belief:
+        """The best belief that knows all of `policies`."""
+        levels = [self.beliefs[level] for level in self.costs if level in self.beliefs]
+        return next(belief for belief in levels if all(str(policy) in belief.rows for policy in policies))
+
+    def result(self, best: list[Policy], others: Sequence[Policy], hybrid: Policy) -> SearchResult:
         confidence = self.plan.confidence
         measured = {
             policy: self.board.requested_entry(policy).fresh or self.board.race_estimate(policy).values
@@ -230,9 +305,8 @@ class _Search:
         best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
         same = tied_with({str(policy): measured[policy] for policy in best}, confidence)
         outside = [policy for policy in self.board.eligible(list(self.board.goals)) if policy not in best]
-        seen = tuple(
-            self.board.outcome(policy, confidence) for policy in self.board.goals if not self.ledger[policy].failed
-        )
+        two_sided = float(stats.norm.ppf((1 + confidence) / 2))
+        seen = tuple(self.outcome(policy) for policy in self.board.goals if not self.ledger[policy].failed)
         return SearchResult(
             best=tuple(
                 Candidate(
@@ -245,17 +319,23 @@ class _Search:
                         *(
                             other
                             for other in outside
-                            if not differ(*self.board.paired_scores(policy, other), confidence)
+                            if self.believed(policy, other).distance(str(policy), str(other)) <= two_sided
                         ),
                     ),
                     fresh=bool(self.board.requested_entry(policy).fresh),
                 )
                 for policy in best
             ),
-            hybrid=disjoint_hybrid([*best, *self.runners_up(best)]),
+            hybrid=hybrid,
             settled=not others,
             contenders=tuple(others),
-            front=pareto_front({one.policy: (one.privacy, one.accuracy) for one in seen if one.privacy is not None}),
+            front=pareto_front(
+                {
+                    one.policy: (one.privacy, one.accuracy)
+                    for one in seen
+                    if one.privacy is not None and one.accuracy is not None
+                }
+            ),
             seen=seen,
             failed=tuple((p, why) for p in self.board.goals if (why := self.ledger[p].failed)),
             rounds=tuple(self.rounds),
@@ -264,18 +344,15 @@ class _Search:
             accuracy_threshold=self.filter.threshold,
         )
 
-    def runners_up(self, best: Sequence[Policy]) -> list[Policy]:
-        """Who stayed longest in the race comes first: the best often share a function, and a hybrid needs a partner."""
-        others = [policy for policy in self.board.eligible(list(self.board.goals)) if policy not in best]
-        return sorted(
-            others,
-            key=lambda p: (
-                -len(self.board.requested_entry(p).full),
-                -self.board.race_estimate(p).n,
-                self.board.race_estimate(p).mean,
-                str(p),
-            ),
-        )
+    def outcome(self, policy: Policy) -> PolicyOutcome:
+        """The policy as the result lists it."""
+        entry = self.board.requested_entry(policy)
+        accuracy = statistics.fmean(entry.accuracy) if entry.accuracy else None
+        if self.filter.rejects(entry):
+            return PolicyOutcome(policy, accuracy, None, None, 0)
+        belief, images = self.believed(policy), len(entry.full or entry.quick)
+        interval = belief.interval(str(policy), self.plan.confidence)
+        return PolicyOutcome(policy, accuracy, belief.mean(str(policy)), interval, images)
 
     def close(self, result: SearchResult) -> None:
         """End the trials, for whoever reads the study with Optuna's own tools; the best are the complete ones."""
