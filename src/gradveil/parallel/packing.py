@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -151,16 +152,21 @@ def _unpacked(work: Packed | Path) -> Callable[[Any], Any]:
 
 def _own_modules() -> list[ModuleType]:
     """Modules from the current folder or beside the script: the user's own, which no cluster has installed."""
-    roots = {Path.cwd(), Path(sys.path[0] or ".").resolve()}
-    own = []
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file is None or name.partition(".")[0] == "gradveil" or not file.endswith(_SOURCE):
-            continue
-        path = Path(file)
-        if roots.intersection(path.parents) and not {"site-packages", "dist-packages"}.intersection(path.parts):
-            own.append(module)
-    return own
+    roots = frozenset((Path.cwd(), Path(sys.path[0] or ".").resolve()))
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if _is_own(getattr(module, "__file__", None), roots) and name.partition(".")[0] != "gradveil"
+    ]
+
+
+@cache
+def _is_own(file: str | None, roots: frozenset[Path]) -> bool:
+    # Thousands of modules are asked for with every job: once each is enough.
+    if file is None or not file.endswith(_SOURCE):
+        return False
+    path = Path(file)
+    return not (roots.isdisjoint(path.parents) or {"site-packages", "dist-packages"}.intersection(path.parts))
 
 
 _SOURCE = tuple(importlib.machinery.SOURCE_SUFFIXES)
