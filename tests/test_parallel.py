@@ -35,6 +35,18 @@ def test_the_same_workers_do_all_jobs_on_one_thread_each() -> None:
     assert {process for _, process, _ in run_jobs(process_and_threads, range(6), workers=2)} <= workers
 
 
+def test_workers_that_left_while_idle_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "IDLE", 0.1)
+    monkeypatch.setattr(pools, "USABLE", 0.0)
+    monkeypatch.setattr(pools.ProcessPool, "_idle", [])
+    for _ in range(2):
+        done = list(run_jobs(process_and_threads, range(4), workers=2))
+        assert sorted(job for job, _, _ in done) == [0, 1, 2, 3]
+        for _, process, _ in done:
+            while Path(f"/proc/{process}").exists() and "Z" not in Path(f"/proc/{process}/stat").read_text().split()[2]:
+                time.sleep(0.05)
+
+
 def test_one_worker_is_this_process() -> None:
     before = torch.get_num_threads()
     assert sorted(run_jobs(process_and_threads, range(3))) == [(job, os.getpid(), 1) for job in range(3)]

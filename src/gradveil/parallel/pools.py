@@ -20,7 +20,8 @@ from gradveil.parallel.packing import Packed, call
 
 LOCAL = "loky"
 # Idle processes end after so many seconds; until then the next pool takes them, as it takes seconds to import torch.
-IDLE = 300
+# An executor takes jobs and never does them once its process has left: well before that it is not used any more.
+IDLE, USABLE = 300, 200
 
 
 class Pool(Protocol):
@@ -63,7 +64,8 @@ class ProcessPool:
 
     remote = False
     attempts = 4
-    _idle: ClassVar[list[ProcessPoolExecutor]] = []
+    # With the time since when.
+    _idle: ClassVar[list[tuple[ProcessPoolExecutor, float]]] = []
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix=_prefix(os.getpid())))
@@ -78,7 +80,7 @@ class ProcessPool:
 
     def submit(self, work: Path, job: bytes) -> "Future[bytes]":
         while True:
-            worker = self._idle.pop() if self._idle else _new_worker()
+            worker = self._take_idle() or _new_worker()
             try:
                 future: Future[bytes] = worker.submit(call, work, job)
             except BrokenProcessPool:  # it died while it had nothing to do
@@ -87,11 +89,19 @@ class ProcessPool:
             self._busy[future] = worker
             return future
 
+    def _take_idle(self) -> ProcessPoolExecutor | None:
+        while self._idle:
+            worker, since = self._idle.pop()
+            if time.monotonic() - since <= USABLE:
+                return worker
+            worker.shutdown(wait=False, kill_workers=True)
+        return None
+
     def finish(self, future: "Future[bytes]") -> Exception | None:
         worker = self._busy.pop(future)
         error = future.exception()
         if error is None:
-            self._idle.append(worker)
+            self._idle.append((worker, time.monotonic()))
             return None
         worker.shutdown(wait=False, kill_workers=True)
         if not isinstance(error, Exception):
