@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -226,7 +227,7 @@ def _reach_scheduler(address: str) -> Any:
 
 
 class DaskPool:
-    """Tasks of a Dask cluster; the work is scattered to all of its workers."""
+    """Tasks of a Dask cluster; the work is a task of its own, which the scheduler does again where a worker died with it."""
 
     remote = True
     # Besides those of the scheduler, which itself gives a task whose worker died to three more.
@@ -235,16 +236,14 @@ class DaskPool:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._executor = client.get_executor(pure=False)
-        self._scattered: Any = None
 
-    def share(self, work: Packed) -> Packed:
-        self._scattered = None
-        return work
+    def share(self, work: Packed) -> Any:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sending large graph")  # once
+            return self._client.submit(_hold, work, pure=False)
 
-    def submit(self, work: Packed, job: bytes) -> "Future[bytes]":
-        if self._scattered is None or self._scattered.status != "finished":
-            self._scattered = self._client.scatter(work, broadcast=True, hash=False)
-        future: Future[bytes] = self._executor.submit(call, self._scattered, job)
+    def submit(self, work: Any, job: bytes) -> "Future[bytes]":
+        future: Future[bytes] = self._executor.submit(call, work, job)
         return future
 
     def finish(self, future: "Future[bytes]") -> Exception | None:
@@ -253,6 +252,10 @@ class DaskPool:
     def cancel(self, futures: Iterable["Future[bytes]"]) -> None:
         for future in futures:
             future.cancel()
+
+
+def _hold(work: Packed) -> Packed:
+    return work
 
 
 def _death(future: "Future[bytes]") -> Exception | None:
