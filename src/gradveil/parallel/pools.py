@@ -122,6 +122,8 @@ def _prefix(parent: int) -> str:
 
 
 def _new_worker() -> ProcessPoolExecutor:
+    # Loky replaces a process that has grown much in a job, which is well, and says so, which is nobody's concern.
+    warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return ProcessPoolExecutor(1, timeout=IDLE, initializer=_follow_parent, initargs=(os.getpid(),), env=threads)
 
