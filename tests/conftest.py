@@ -10,6 +10,10 @@ import torch
 from gradveil.datasets import channel_statistics, load
 from gradveil.models import build
 from gradveil.types import Dataset
+from strict_device import register
+
+# Before the first backward pass, in which torch counts its devices.
+register()
 
 
 @pytest.fixture(autouse=True)

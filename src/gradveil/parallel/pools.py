@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from joblib.externals.loky import process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from gradveil.errors import GradveilError
@@ -122,8 +123,6 @@ def _prefix(parent: int) -> str:
 
 
 def _new_worker() -> ProcessPoolExecutor:
-    # Loky replaces a process that has grown much in a job, which is well, and says so, which is nobody's concern.
-    warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given", category=UserWarning)
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return ProcessPoolExecutor(1, timeout=IDLE, initializer=_follow_parent, initargs=(os.getpid(),), env=threads)
 
@@ -131,6 +130,9 @@ def _new_worker() -> ProcessPoolExecutor:
 def _follow_parent(parent: int) -> None:
     """In a worker: leave Ctrl-C to the parent, and end soon after it, however it ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # With psutil, which Dask brings along, loky ends a process that has grown much in a job, with a warning. Torch keeps memory
+    # for the next job; and where warnings are errors, loky's own thread dies of this one and nobody does the next job.
+    process_executor._USE_PSUTIL = False
 
     def watch() -> None:
         while os.getppid() == parent:
