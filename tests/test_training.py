@@ -21,6 +21,7 @@ from gradveil.client import Client, gradient
 from gradveil.datasets import load
 from gradveil.defenses import Defense, PoissonSampled, parse_defense
 from gradveil.defenses.precode import bottlenecks
+from gradveil.devices import CPU
 from gradveil.errors import GradveilError
 from gradveil.models import untrained_model
 from gradveil.models.stochastic import drawing, normal_source
@@ -293,14 +294,16 @@ def test_weights_of_a_defended_training_know_their_network(few: Dataset, tmp_pat
     assert card.defense == "precode:k=8"
     assert list(bottlenecks(network)) == ["net.classify.precode"]
     for defense in (None, "none", "precode:k=8", "precode:k=8 | prune:0.9"):
-        opened = NetworkOptions(weights=trained.weights).open(few, 0, defense=defense and parse_defense(defense))
+        opened = NetworkOptions(weights=trained.weights).open(
+            few, 0, device=CPU, defense=defense and parse_defense(defense)
+        )
         assert list(bottlenecks(opened.module)) == ["net.classify.precode"]
         assert str(opened.stage) == "trained for 1 epochs with precode:k=8"
         assert all(torch.equal(opened.module.state_dict()[name], one) for name, one in network.state_dict().items())
     with pytest.raises(GradveilError, match="changes the network otherwise"):
-        NetworkOptions(weights=trained.weights).open(few, 0, defense=parse_defense("precode:k=16"))
+        NetworkOptions(weights=trained.weights).open(few, 0, device=CPU, defense=parse_defense("precode:k=16"))
     plain = train(few, "lenet", tmp_path / "prune", recipe=recipe, defense=parse_defense("prune:0.5"))
-    opened = NetworkOptions(weights=plain.weights).open(few, 0, defense=parse_defense("precode"))
+    opened = NetworkOptions(weights=plain.weights).open(few, 0, device=CPU, defense=parse_defense("precode"))
     assert str(opened.stage) == "trained for 1 epochs with prune:0.5, what the defense adds untrained"
 
 
