@@ -238,10 +238,10 @@ def test_what_another_process_attacks_is_left_to_it(
     few: Dataset, tmp_path: Path, hold: Any, monkeypatch: pytest.MonkeyPatch, finishes: bool
 ) -> None:
     network = build("lenet", few.test.image_shape, len(few.test.classes))
-    scenario = Scenario(few.name, "lenet", Stage(), fast(iterations=1), NoDefense())
+    scenario = Scenario(few.name, "lenet", Stage(), fast(iterations=1), NoDefense(), together=False)
     alone = measure(scenario, network, few.test, [0, 1, 2], tmp_path / "alone")
     shared, attacked = tmp_path / "shared", []
-    other = hold(shared, lock_name(scenario.key, [(1,)]))
+    other = hold(shared, lock_name(scenario.key, (1,)))
     attack = measuring.attack_batches
 
     def end_other(*args: Any, **kwargs: Any) -> Any:
@@ -259,7 +259,7 @@ def test_what_another_process_attacks_is_left_to_it(
 
     def check_hands(self: Locks, name: str, *, wait: bool = False) -> bool:
         if wait:  # with nothing in hand: others can take what is done, or two processes would wait for each other
-            waits.append(hold(shared, lock_name(scenario.key, [(0,)])))
+            waits.append(hold(shared, lock_name(scenario.key, (0,))))
         return take(self, name, wait=wait)
 
     monkeypatch.setattr(Locks, "take", check_hands)
