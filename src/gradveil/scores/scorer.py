@@ -123,7 +123,8 @@ class Scorer:
     def pixels(self, policy: Policy) -> tuple[float, ...]:
         """What the policy makes of images, without any gradient: the mean of their `pixel_statistics`."""
         indices = self.order[:PIXEL_IMAGES]
-        images, plain = self._transform(policy, indices)[0], to_unit(self.held_out.take(indices).images)
+        # On the CPU, like whatever decides a search: the numbers are the same everywhere.
+        images, plain = self._transform(policy, indices)[0].cpu(), to_unit(self.held_out.take(indices).images)
         return tuple(pixel_statistics(images, plain).double().mean(0).tolist())
 
     def _values(self, score: PrivacyScore, policy: Policy, indices: Tensor) -> list[float]:
