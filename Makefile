@@ -34,6 +34,7 @@ demo: $(VENV)/.core
 
 test: $(VENV)/.dev
 	$(VENV)/bin/python -m pytest -n 2 --dist worksteal
+	$(VENV)/bin/python -m pytest -n 2 tests/test_devices.py
 
 bench: $(VENV)/.dev
 	$(VENV)/bin/python -m bench

@@ -10,10 +10,19 @@ import torch
 from gradveil.datasets import channel_statistics, load
 from gradveil.models import build
 from gradveil.types import Dataset
-from strict_device import register
 
-# Before the first backward pass, in which torch counts its devices.
-register()
+# Torch counts its devices in the first backward pass of a process, and a second device would change what Lightning finds.
+BY_ITSELF = "test_devices.py"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests of a second device need processes of their own: they run when they are asked for by name."""
+    asked = any(BY_ITSELF in argument for argument in config.args)
+    return True if collection_path.name == BY_ITSELF and not asked else None
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"tests/{BY_ITSELF} runs by itself: it brings a second device along (make test does both)"
 
 
 @pytest.fixture(autouse=True)

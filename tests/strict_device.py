@@ -135,6 +135,12 @@ def register() -> None:
         return
     _registered.append(NAME)
     _setup_privateuseone_for_python_backend(NAME)
+    # Nothing is drawn there, so there is no state to keep; torch and others ask for it of every device.
+    module = getattr(torch, NAME)
+    module.get_rng_state = lambda device=None: torch.empty(0, dtype=torch.uint8)
+    module.set_rng_state = lambda state, device=None: None
+    module.manual_seed_all = lambda seed: None
+    module._is_in_bad_fork = lambda: False
     for name in _MAKERS:
         kind, _, overload = name.partition(".")
         operator = getattr(getattr(torch.ops.aten, kind), overload or "default")
