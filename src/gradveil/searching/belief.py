@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
+from gradveil.transforms import Policy
+
 # The spread of a policy's few looks is mixed with that of all, which counts as so many looks.
 PRIOR_LOOKS = 10
 # Of the variance between policies: smooth and linear in the pixels, as multiples of what is seen, and what is a policy's own.
@@ -52,6 +54,12 @@ class Belief:
             return 0.0
         spread = float(self.covariance[a, a] + self.covariance[b, b] - 2 * self.covariance[a, b])
         return gap / math.sqrt(max(spread, 1e-18))
+
+
+def surest(beliefs: Mapping[str, Belief], *policies: Policy) -> Belief:
+    """Of beliefs by level of looks, that from full ones if it knows all of `policies`, else that from quick ones."""
+    levels = [beliefs[level] for level in ("full", "quick") if level in beliefs]
+    return next(belief for belief in levels if all(str(policy) in belief.rows for policy in policies))
 
 
 def believe(looks: Mapping[str, Sequence[float]], pixels: Mapping[str, Sequence[float]] | None = None) -> Belief:

@@ -5,7 +5,6 @@ S_acc costs as much as many looks, and most policies lose without it: only those
 
 import math
 import secrets
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,17 +17,17 @@ from scipy import stats
 from gradveil.errors import GradveilError
 from gradveil.parallel import LOCAL, RunJobs, check_backend, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
-from gradveil.scores import Estimate, NotFinite, Scorer
+from gradveil.scores import NotFinite, Scorer
 from gradveil.searching.accuracy_filter import AccuracyFilter
-from gradveil.searching.belief import Belief, believe
+from gradveil.searching.belief import Belief, believe, surest
 from gradveil.searching.board import Board
+from gradveil.searching.conclusion import conclude
 from gradveil.searching.ledger import Ledger, fingerprint
 from gradveil.searching.plan import GRADIENTS_PER_POLICY, SearchPlan
-from gradveil.searching.race import RaceRound, affordable, pareto_front, tied_with
-from gradveil.searching.result import Candidate, PolicyOutcome, SearchResult, disjoint_hybrid
+from gradveil.searching.race import RaceRound, affordable
+from gradveil.searching.result import SearchResult, disjoint_hybrid
 from gradveil.searching.sampling import RandomSampler
 from gradveil.searching.scoring import Goal, reach_goal
-from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 
 Say = Callable[[str], None]
@@ -112,7 +111,8 @@ class _Search:
         best = self.board.eligible(best)
         if not best:
             raise GradveilError("none of the best policies has a finite score on the fresh images")
-        result = self.result(best, others, self.hybrid(best))
+        hybrid = self.hybrid(best)
+        result = conclude(self.board, self.beliefs, best, others, hybrid, self.rounds, self.plan.confidence)
         self.close(result)
         return result
 
@@ -202,7 +202,7 @@ class _Search:
         left = [p for p in contenders if p in inside or self.from_line(contenders, p) <= self.reach]
         dropped = [policy for policy in contenders if policy not in set(left)]
         images = max(len(getattr(self.board.requested_entry(policy), self.level)) for policy in contenders)
-        means = {str(policy): self.believed(policy).mean(str(policy)) for policy in (*self.safe, *contenders)}
+        means = {str(policy): self.believed(policy) for policy in (*self.safe, *contenders)}
         self.rounds.append(RaceRound(images, means, frozenset(map(str, dropped))))
         for policy in dropped:
             self.ledger.close(policy, self.board.trial_values(policy), TrialState.PRUNED)
@@ -282,7 +282,7 @@ class _Search:
     def hybrid(self, best: list[Policy]) -> Policy:
         """The best that share no function. A partner from outside the best must pass the filter too."""
         others = [p for p in self.board.eligible(list(self.board.goals)) if p not in best]
-        ranked = best + sorted(others, key=lambda p: (self.believed(p).mean(str(p)), str(p)))
+        ranked = best + sorted(others, key=lambda p: (self.believed(p), str(p)))
         while True:
             chosen = disjoint_hybrid(ranked)
             members = [policy for policy in ranked if set(policy.members) <= set(chosen.members)]
@@ -291,68 +291,9 @@ class _Search:
                 return chosen
             ranked = self.check_accuracy(ranked, unknown)
 
-    def believed(self, *policies: Policy) -> Belief:
-        """The best belief that knows all of `policies`."""
-        levels = [self.beliefs[level] for level in self.costs if level in self.beliefs]
-        return next(belief for belief in levels if all(str(policy) in belief.rows for policy in policies))
-
-    def result(self, best: list[Policy], others: Sequence[Policy], hybrid: Policy) -> SearchResult:
-        confidence = self.plan.confidence
-        measured = {
-            policy: self.board.requested_entry(policy).fresh or self.board.race_estimate(policy).values
-            for policy in best
-        }
-        best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
-        same = tied_with({str(policy): measured[policy] for policy in best}, confidence)
-        outside = [policy for policy in self.board.eligible(list(self.board.goals)) if policy not in best]
-        two_sided = float(stats.norm.ppf((1 + confidence) / 2))
-        seen = tuple(self.outcome(policy) for policy in self.board.goals if not self.ledger[policy].failed)
-        return SearchResult(
-            best=tuple(
-                Candidate(
-                    policy=policy,
-                    accuracy=self.board.accuracy(policy),
-                    privacy=Estimate(measured[policy], self.board.gradients(policy)),
-                    interval=mean_interval(measured[policy], confidence),
-                    alike=(
-                        *(other for other in best if str(other) in same[str(policy)]),
-                        *(
-                            other
-                            for other in outside
-                            if self.believed(policy, other).distance(str(policy), str(other)) <= two_sided
-                        ),
-                    ),
-                    fresh=bool(self.board.requested_entry(policy).fresh),
-                )
-                for policy in best
-            ),
-            hybrid=hybrid,
-            settled=not others,
-            contenders=tuple(others),
-            front=pareto_front(
-                {
-                    one.policy: (one.privacy, one.accuracy)
-                    for one in seen
-                    if one.privacy is not None and one.accuracy is not None
-                }
-            ),
-            seen=seen,
-            failed=tuple((p, why) for p in self.board.goals if (why := self.ledger[p].failed)),
-            rounds=tuple(self.rounds),
-            evaluations=self.board.gradients_spent(),
-            confidence=confidence,
-            accuracy_threshold=self.filter.threshold,
-        )
-
-    def outcome(self, policy: Policy) -> PolicyOutcome:
-        """The policy as the result lists it."""
-        entry = self.board.requested_entry(policy)
-        accuracy = statistics.fmean(entry.accuracy) if entry.accuracy else None
-        if self.filter.rejects(entry):
-            return PolicyOutcome(policy, accuracy, None, None, 0)
-        belief, images = self.believed(policy), len(entry.full or entry.quick)
-        interval = belief.interval(str(policy), self.plan.confidence)
-        return PolicyOutcome(policy, accuracy, belief.mean(str(policy)), interval, images)
+    def believed(self, policy: Policy) -> float:
+        """The score as far as it is known."""
+        return surest(self.beliefs, policy).mean(str(policy))
 
     def close(self, result: SearchResult) -> None:
         """End the trials, for whoever reads the study with Optuna's own tools; the best are the complete ones."""
