@@ -6,3 +6,7 @@ class GradveilError(Exception):
 
     The message is one line: what was expected, what was got, what to do. The command line prints it and exits with code 2.
     """
+
+
+class NotFinite(GradveilError):
+    """A gradient or a score that is not a number."""

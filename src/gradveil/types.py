@@ -67,7 +67,10 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one client computes its gradient on: `images` float (B, C, H, W) in [0, 1] and `labels` int64 (B,)."""
+    """What one client computes its gradient on: `images` float (B, C, H, W) in [0, 1] and `labels` int64 (B,).
+
+    Where a loss has several labels per image, `labels` are 0 and 1, float (B, classes).
+    """
 
     images: Tensor
     labels: Tensor

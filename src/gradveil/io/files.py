@@ -1,49 +1,81 @@
 """Files that are written whole or not at all."""
 
 import csv
+import errno
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from gradveil.errors import GradveilError
+from gradveil.io.typed_json import parse_json
 
 T = TypeVar("T")
 LARGEST_SETTINGS = 2**24
+# Of a file, in bytes, on the usual systems.
+LONGEST_NAME = 255
+# Errors of a full disk, or of a user's full share of it.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` that replaces it when the block ends well and vanishes when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary: Path | None = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The last bytes of a long name: with more around it, it would be too long.
+        end = os.fsdecode(os.fsencode(path.name)[-LONGEST_NAME // 2 :])
+        handle, name = tempfile.mkstemp(prefix=f".{end}.", suffix=path.suffix[-16:], dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
         yield temporary
         # mkstemp makes private files; the finished one gets the permissions a plain open() would have given.
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno in FULL:
+            remedy = "free some and start again to go on; what was written before is kept"
+            raise GradveilError(f"{path}: {error.strerror}; {remedy}") from error
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text` in UTF-8."""
+    """Replace `path` by `text` in UTF-8; what UTF-8 cannot say, such as parts of strange file names, is spelled out."""
     with writing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def printable(name: str) -> str:
+    """The name of a file as text: bytes that are no UTF-8 are spelled out, since no page or plot can show them."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def read_text(path: Path, *, largest: int) -> str:
     """The text of a file that may come from anyone; one line says why it cannot be had."""
     try:
-        if (size := path.stat().st_size) > largest:
-            raise GradveilError(f"{size} bytes, expected at most {largest}")
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # no UTF-8, or a NUL in the path
+        return read_bytes(path, largest=largest).decode("utf-8")
+    except ValueError as error:  # no UTF-8
+        raise GradveilError(str(error)) from error
+
+
+def read_bytes(path: Path, *, largest: int) -> bytes:
+    """The bytes of a file that may come from anyone; a device or a pipe, which may never end, is refused."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise GradveilError("expected a file, got a folder or a device")
+        if status.st_size > largest:
+            raise GradveilError(f"{status.st_size} bytes, expected at most {largest}")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else None
         raise GradveilError(reason or str(error)) from error
 
@@ -63,7 +95,10 @@ def write_json(path: Path, value: object) -> None:
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
     """Replace `path` by a table with a header."""
-    with writing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with (
+        writing(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         table = csv.DictWriter(file, columns)
         table.writeheader()
         table.writerows(rows)
@@ -72,7 +107,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, ob
 def parse_object(text: str) -> dict[str, object]:
     """A JSON object that may come from anyone; NaN and infinity are refused."""
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        found = parse_json(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise GradveilError(f"not JSON: {error}") from error
     if not isinstance(found, dict):
@@ -91,6 +126,22 @@ def claim(path: Path, settings: Mapping[str, object]) -> None:
         raise GradveilError(
             f"{path.parent} holds a training with another {differing[0]}; remove it or choose another --out"
         )
+
+
+@contextmanager
+def releasing(claimed: Path, *others: Path, kept: Path) -> Iterator[None]:
+    """A block that fails before there is anything at `kept` removes its claim, and the `others`: the next try may differ."""
+    new = [path for path in (claimed, *claimed.parents) if not path.exists()]
+    try:
+        yield
+    except Exception:
+        if claimed in new and not kept.exists():
+            for path in (claimed, *others):
+                path.unlink(missing_ok=True)
+            with suppress(OSError):  # somebody has put something into it
+                for folder in new[1:]:
+                    folder.rmdir()
+        raise
 
 
 def _refuse_constant(name: str) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gradveil.errors import GradveilError
+
 if sys.platform != "win32":
     import fcntl
 
@@ -70,6 +72,20 @@ def locking(folder: Path) -> Iterator[None]:
     with opening_locks(folder) as locks:
         locks.take("", wait=True)
         yield
+
+
+@contextmanager
+def working_alone(path: Path) -> Iterator[None]:
+    """Refuse where another process is inside such a block with the same file, which has to be there."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        if not Locks(descriptor).take(""):
+            raise GradveilError(
+                f"{path.parent}: another process is at work there; wait for it or choose another folder"
+            )
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _place(name: str) -> int:

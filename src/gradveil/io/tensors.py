@@ -1,12 +1,16 @@
-"""Tensors in safetensors files: written whole or not at all, read as if they came from anyone."""
+"""Tensors in files: written as safetensors, whole or not at all; read as if they came from anyone, `torch.save` files too."""
 
 import hashlib
 import json
+import pickle
+import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -15,6 +19,9 @@ from gradveil.errors import GradveilError
 from gradveil.io.files import parse_object, writing
 
 LARGEST_FILE = 4 * 2**30
+# Where training scripts and Lightning put the state dict in what they save, besides at the top.
+WRAPPINGS = ("state_dict", "model_state_dict", "model")
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], format: str, facts: object) -> None:
@@ -29,11 +36,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], format: str, facts:
 @contextmanager
 def opening(path: Path, wanted: str) -> Iterator[Any]:
     """A safetensors file to read from; `wanted` says what it should be, and perhaps how to make one."""
-    if not path.is_file():
-        raise GradveilError(f"{path}: no such {wanted}")
-    if path.stat().st_size > LARGEST_FILE:
-        size, most = (size / 2**30 for size in (path.stat().st_size, LARGEST_FILE))
-        raise GradveilError(f"{path}: {size:.1f} GiB, expected at most {most:g} GiB")
+    _check_file(path, wanted)
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -42,9 +45,60 @@ def opening(path: Path, wanted: str) -> Iterator[Any]:
 
 
 def read_tensors(path: Path, wanted: str) -> dict[str, Tensor]:
-    """All tensors of a file by name."""
+    """All tensors of a file by name: of a safetensors file, or of the state dict in a `torch.save` file (.pt, .pth, .ckpt)."""
+    if is_torch_file(path):
+        return _read_torch_file(path, wanted)
     with opening(path, wanted) as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def is_torch_file(path: Path) -> bool:
+    """Whether `torch.save` may have written it: a zip archive, or the bare pickle of years ago."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        # A safetensors file begins with the length of its header, and then a brace.
+        head = file.read(9)
+    return head.startswith((_ZIP, _PICKLE)) and head[8:9] != b"{"
+
+
+def _read_torch_file(path: Path, wanted: str) -> dict[str, Tensor]:
+    _check_file(path, wanted)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            _check_size(path, sum(entry.file_size for entry in archive.infolist()))
+    try:
+        # Tensors and plain values only: no code of the file is run.
+        with warnings.catch_warnings(action="ignore"):  # about unusual pickles, which are refused anyway
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise GradveilError(
+            f"{path}: holds objects besides tensors, which are not loaded, expected a state dict: save "
+            "torch.save(model.state_dict(), 'weights.pt') where the model is"
+        ) from error
+    except Exception as error:  # a damaged pickle can raise anything
+        reason = " ".join(str(error).split())[:200]
+        raise GradveilError(f"{path}: not a readable file of torch.save ({type(error).__name__}: {reason})") from error
+    wrapped = (
+        [found[key] for key in WRAPPINGS if isinstance(found.get(key), Mapping)] if isinstance(found, Mapping) else []
+    )
+    inner = wrapped[0] if wrapped else found
+    if not isinstance(inner, Mapping) or not inner or not all(isinstance(one, Tensor) for one in inner.values()):
+        raise GradveilError(
+            f"{path}: expected a state dict, at the top or below {', '.join(WRAPPINGS)}, got {type(found).__name__}"
+        )
+    return {str(name): tensor for name, tensor in inner.items()}
+
+
+def _check_file(path: Path, wanted: str) -> None:
+    if not path.is_file():
+        raise GradveilError(f"{path}: no such {wanted}")
+    _check_size(path, path.stat().st_size)
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > LARGEST_FILE:
+        raise GradveilError(f"{path}: {size / 2**30:.1f} GiB, expected at most {LARGEST_FILE / 2**30:g} GiB")
 
 
 def read_facts(path: Path, wanted: str, format: str) -> dict[str, Any]:

@@ -1,11 +1,14 @@
 """Dataclasses from JSON that may come from anyone: every field is there, nothing else is, and all of them fit their types."""
 
 import json
+import re
 import sys
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def from_json(kind: type[T], text: str, *, largest: int) -> T:
@@ -13,9 +16,17 @@ def from_json(kind: type[T], text: str, *, largest: int) -> T:
     if len(text) > largest:
         raise ValueError(f"it has {len(text)} characters, expected at most {largest}")
     try:
-        return from_fields(kind, json.loads(text))
+        return from_fields(kind, parse_json(text))
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
+
+
+def parse_json(text: str, parse_constant: Callable[[str], object] | None = None) -> Any:
+    """What a JSON text says; halves of characters, which nothing can write or draw, are refused; raises ValueError."""
+    found = json.loads(text, parse_constant=parse_constant)
+    if _SURROGATE.search(text):
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def from_fields(kind: type[T], raw: object) -> T:
@@ -44,7 +55,7 @@ def _convert(name: str, value: object, hint: Any) -> object:
             # A whole number in JSON may be too large for a float.
             if number and abs(value) <= sys.float_info.max:  # type: ignore[arg-type]
                 return float(value)  # type: ignore[arg-type]
-        elif isinstance(value, hint) and (hint is not int or number):
+        elif hint is Any or (isinstance(value, hint) and (hint is not int or number)):
             return value
     elif origin is not None and origin not in (dict, tuple):
         return _one_of(name, value, hint)

@@ -1,6 +1,7 @@
 """Hand jobs to workers, one each, and take what comes back; a job whose worker died is handed out again."""
 
 import importlib.util
+import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -11,11 +12,15 @@ from pickle import loads
 from typing import Any, Protocol, TypeVar
 
 from gradveil.errors import GradveilError
+from gradveil.io.memory import memory_bytes
 from gradveil.naming import unknown
 from gradveil.parallel.packing import pack, pack_job, using_one_thread
 from gradveil.parallel.pools import BACKENDS, LOCAL, Pool
 
 Job = TypeVar("Job")
+# What a process needs for torch alone.
+MEMORY_OF_A_WORKER = 2**28
+MOST_IN_A_CLUSTER = 10_000
 Result = TypeVar("Result")
 
 
@@ -50,14 +55,24 @@ def starting_workers(workers: int, backend: str = LOCAL, *, apart: bool = False)
 
     `workers` is how many jobs are under way at once. One local worker is this process, unless it should be `apart`.
     """
-    if workers < 1:
-        raise GradveilError(f"workers must be at least 1, got {workers}")
     check_backend(backend)
+    check_workers(workers, backend)
     if workers == 1 and backend == LOCAL and not apart:
         yield _run_here
         return
     with BACKENDS[backend]() as pool:
         yield partial(_run, pool, workers)
+
+
+def check_workers(workers: int, backend: str = LOCAL) -> None:
+    """Refuse numbers of workers that would take the machine down, or that no cluster has."""
+    if backend == LOCAL:
+        most = max(1, min(max(16, 4 * (os.cpu_count() or 1)), memory_bytes() // MEMORY_OF_A_WORKER))
+        where = f"this machine ({os.cpu_count()} cores, {memory_bytes() / 2**30:.0f} GiB)"
+    else:
+        most, where = MOST_IN_A_CLUSTER, "a cluster"
+    if not 1 <= workers <= most:
+        raise GradveilError(f"workers: expected 1 to {most} on {where}, got {workers}")
 
 
 def check_backend(name: str) -> None:

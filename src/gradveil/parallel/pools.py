@@ -154,7 +154,12 @@ def opening_ray() -> Iterator[Pool]:
     mine = not ray.is_initialized()
     if mine:
         try:
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
+            ray.init(
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                _node_ip_address=_own_address(),
+            )
         except ConnectionError as error:
             raise GradveilError(f"cannot reach the Ray cluster: {error}; check $RAY_ADDRESS") from error
     try:
@@ -162,6 +167,12 @@ def opening_ray() -> Iterator[Pool]:
     finally:
         if mine:
             ray.shutdown()
+
+
+def _own_address() -> str | None:
+    """A cluster that starts here listens to nobody else; one that runs already is reached wherever it is."""
+    running = "RAY_ADDRESS" in os.environ or Path(tempfile.gettempdir(), "ray", "ray_current_cluster").exists()
+    return None if running else "127.0.0.1"
 
 
 class RayPool:

@@ -1,0 +1,21 @@
+"""How much memory this machine has: what would never fit is refused before it is tried."""
+
+import os
+from pathlib import Path
+
+# What a control group may use, where there is one: version 2 and version 1.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+# Where nothing says how much there is.
+_UNKNOWN = 64 * 2**30
+
+
+def memory_bytes() -> int:
+    """The memory that this machine, or the container on it, has in all."""
+    try:
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not on every system
+        found = _UNKNOWN
+    for path in map(Path, _LIMITS):
+        if path.is_file() and (text := path.read_text().strip()).isdecimal():
+            found = min(found, int(text))
+    return found
