@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.errors import GradveilError
+from gradveil.models.losses import loss_function
 from gradveil.models.stochastic import collecting_penalties
 from gradveil.models.structure import structure_of
 from gradveil.naming import format_setting, format_settings, parse_settings, unknown
@@ -26,7 +27,7 @@ Client = Callable[[nn.Module, Batch], Gradients]
 
 
 def share(model: nn.Module, batch: Batch) -> Gradients:
-    """The gradient of the mean cross entropy of `batch`, by parameter name (FedSGD).
+    """The gradient of the mean loss of `batch`, by parameter name (FedSGD): of cross entropy, or `with_loss` says which.
 
     Batch norm works in whatever mode the model is in; its running statistics are not touched.
 
@@ -151,10 +152,11 @@ def format_client(client: Client) -> str:
 
 
 def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:
-    """The mean cross entropy and what the model's layers add to it, with some of its parameters or buffers replaced."""
-    with collecting_penalties(model) as costs:
+    """The mean loss and what the model's layers add to it, with some of its parameters or buffers replaced."""
+    # Attackers differentiate twice, which of all kernels for attention only the plain one can.
+    with collecting_penalties(model) as costs, sdpa_kernel(SDPBackend.MATH):
         logits = functional_call(model, dict(replaced), (batch.images,)) if replaced else model(batch.images)
-    return sum(costs, F.cross_entropy(logits, batch.labels))
+    return sum(costs, loss_function(model)(logits, batch.labels))
 
 
 def gradient_norm(gradient: Iterable[Tensor]) -> Tensor:

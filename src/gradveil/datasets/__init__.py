@@ -6,6 +6,7 @@ What a name may be is in `names`, what names there are in `catalogue`, where fil
 from gradveil.datasets.catalogue import DATASETS
 from gradveil.datasets.entries import Archive, CatalogueEntry
 from gradveil.datasets.listing import DatasetFacts, listing
+from gradveil.datasets.loaders import dataset_from_loader, images_from_loader
 from gradveil.datasets.loading import load
 from gradveil.datasets.samples import Samples, dataset_from_samples, from_samples
 from gradveil.datasets.statistics import channel_statistics
@@ -20,8 +21,10 @@ __all__ = [
     "Samples",
     "bar",
     "channel_statistics",
+    "dataset_from_loader",
     "dataset_from_samples",
     "from_samples",
+    "images_from_loader",
     "listing",
     "load",
     "silent",

@@ -1,5 +1,6 @@
 """From a dataset's name to its images."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from gradveil.datasets.archives import SUFFIXES, open_archive
@@ -10,11 +11,12 @@ from gradveil.datasets.entries import CatalogueEntry, Parts
 from gradveil.datasets.hub import read_hub
 from gradveil.datasets.names import DatasetName, parse_name
 from gradveil.datasets.places import EMBEDDED, data_folder, find_dataset, open_source
-from gradveil.datasets.selection import subset_indices
+from gradveil.datasets.selection import in_turn, subset_indices
 from gradveil.datasets.sources import Folder
 from gradveil.datasets.stacking import resize
 from gradveil.datasets.trees import read_class_folders
 from gradveil.errors import GradveilError
+from gradveil.io.files import printable
 from gradveil.naming import unknown
 from gradveil.progress import Progress, bar
 from gradveil.types import Dataset
@@ -31,6 +33,8 @@ def load(
     `seed` so that the classes stay balanced; the test images stay whole. `seed` also splits folders that have no test
     part.
 
+    Images from class folders come with the classes in turn, and sorted by name within a class.
+
     Files are looked for in `data_dir`, or else $GRADVEIL_DATA, or else the user's cache folder; official archives are
     downloaded there unless `download` is false.
     """
@@ -41,16 +45,21 @@ def load(
         parts = Parts(parts.train.take(chosen), parts.test)
     train, test = parts.train, parts.test
     if isinstance(train, EncodedSet) and isinstance(test, EncodedSet):
-        return Dataset(name, *decode_all(train, test, wanted.size, progress))
+        if wanted.kind != "hf":  # class folders: the first few images should be of many classes
+            train, test = (part.take(in_turn(part.labels)) for part in (train, test))
+        return Dataset(printable(name), *decode_all(train, test, wanted.size, progress))
     assert not isinstance(train, EncodedSet) and not isinstance(test, EncodedSet)  # noqa: PT018
     if wanted.size is not None:
         train, test = resize(train, wanted.size), resize(test, wanted.size)
-    return Dataset(name, train, test)
+    return Dataset(printable(name), train, test)
 
 
 def _read_parts(wanted: DatasetName, data_dir: Path | None, seed: int, download: bool, progress: Progress) -> Parts:
     if wanted.kind == "folder":
-        return _read_own(Path(wanted.base).expanduser(), seed)
+        try:
+            return _read_own(Path(wanted.base).expanduser(), seed)
+        except (OSError, RuntimeError) as error:  # a name that is too long, a user who does not exist
+            raise GradveilError(f"folder:{wanted.base[:80]}: {getattr(error, 'strerror', None) or error}") from error
     if wanted.kind == "hf":
         return read_hub(wanted.base, seed)
     entry = _find_entry(wanted.base)
@@ -81,8 +90,9 @@ def _read_own(path: Path, seed: int) -> Parts:
 def _find_entry(name: str) -> CatalogueEntry:
     if name in DATASETS:
         return DATASETS[name]
-    if Path(name).expanduser().is_dir():
-        raise GradveilError(f"unknown dataset {name!r}; for a folder of images say folder:{name}")
+    with suppress(OSError, RuntimeError):  # no name of a folder
+        if Path(name).expanduser().is_dir():
+            raise GradveilError(f"unknown dataset {name!r}; for a folder of images say folder:{name}")
     raise unknown(name.lower(), DATASETS, "dataset", ", folder:PATH, hf:NAME[:CONFIG]")
 
 

@@ -49,6 +49,14 @@ def split_indices(labels: Tensor, classes: tuple[str, ...], where: str, *, seed:
     return training.nonzero()[:, 0], test
 
 
+def in_turn(labels: Tensor) -> Tensor:
+    """An order of `labels` (N,) that takes the classes in turn, and keeps the order within each."""
+    turns = torch.empty_like(labels)
+    for label in sorted(set(labels.tolist())):
+        turns[labels == label] = torch.arange(int((labels == label).sum()))
+    return torch.argsort(turns * (int(labels.max()) + 1) + labels, stable=True) if len(labels) else labels
+
+
 def _quotas(sizes: list[int], count: int) -> list[int]:
     # Largest remainders: the quotas add up to `count` exactly, whatever the sizes; ties go to the earlier class.
     total = max(1, sum(sizes))

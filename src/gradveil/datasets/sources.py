@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Protocol
 
 from gradveil.errors import GradveilError
+from gradveil.io.files import read_bytes
 
 # Folders deeper than this are not looked into: no known layout needs it, and links to a parent folder would never end.
 _DEPTH = 5
+LARGEST_FILE = 2**32
 
 
 class Readable(Protocol):
@@ -45,9 +47,9 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         try:
-            return (self.root / name).read_bytes()
-        except OSError as error:
-            raise GradveilError(f"cannot read {self.where(name)}: {error.strerror}") from error
+            return read_bytes(self.root / name, largest=LARGEST_FILE)
+        except GradveilError as error:
+            raise GradveilError(f"cannot read {self.where(name)}: {error}") from error
 
     def walk(self, under: str) -> tuple[list[str], list[str]]:
         files: list[str] = []

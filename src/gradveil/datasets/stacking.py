@@ -1,5 +1,6 @@
 """From single images to one tensor: equal sizes, one kind of colour, optional resizing."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gradveil.errors import GradveilError
+from gradveil.io.memory import memory_bytes
 from gradveil.types import ImageSet
 
 
@@ -23,6 +25,7 @@ def stack(images: Iterable[NDArray[np.uint8]], names: Sequence[str], hint: str) 
     for index, image in enumerate(images):
         if index == 0:
             # One array filled in place: a list of images would need all the memory twice.
+            check_room(len(names), image.shape)
             pixels = np.empty((len(names), *image.shape), np.uint8)
         if image.shape[1:] != pixels.shape[2:]:
             raise GradveilError(
@@ -33,6 +36,16 @@ def stack(images: Iterable[NDArray[np.uint8]], names: Sequence[str], hint: str) 
             pixels = np.repeat(pixels, 3, axis=1)
         pixels[index] = image
     return torch.from_numpy(pixels)
+
+
+def check_room(count: int, shape: tuple[int, ...]) -> None:
+    """Refuse images that would take more than half of this machine's memory, before any of it is taken."""
+    needed, most = count * math.prod(shape), memory_bytes() // 2
+    if needed > most:
+        raise GradveilError(
+            f"{count:,} images of {'x'.join(map(str, shape))} take {needed / 2**30:.1f} GiB, expected at most {most / 2**30:.1f} "
+            "GiB, half of this machine's memory; use a smaller @SIZE or a part such as [:10%]"
+        )
 
 
 def same_channels(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,6 +60,7 @@ def resize(images: ImageSet, size: int) -> ImageSet:
 
     if images.image_shape[1:] == (size, size):
         return images
+    check_room(len(images), (images.image_shape[0], size, size))
     planes = images.images.flatten(0, 1).numpy()
     scaled = np.empty((len(planes), size, size), np.uint8)
     for plane, target in zip(planes, scaled, strict=True):

@@ -9,6 +9,7 @@ from gradveil.datasets.entries import CatalogueEntry, Parts
 from gradveil.datasets.selection import split_indices
 from gradveil.datasets.sources import Source
 from gradveil.errors import GradveilError
+from gradveil.io.files import printable
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 _TEST_FOLDERS = ("test", "val", "valid", "validation")
@@ -68,10 +69,10 @@ def _class_folder_set(source: Source, under: str, classes: tuple[str, ...] | Non
             raise GradveilError(
                 f"class folder {source.where(_join(under, name))} has no images ({', '.join(IMAGE_SUFFIXES)})"
             )
-        if classes is not None and name not in classes:
+        if classes is not None and printable(name) not in classes:
             raise GradveilError(f"class folder {source.where(_join(under, name))} has no training images")
-    classes = classes or tuple(found)
-    pairs = [(_join(under, file), classes.index(name)) for name in found for file in by_class[name]]
+    classes = classes or tuple(map(printable, found))
+    pairs = [(_join(under, file), classes.index(printable(name))) for name in found for file in by_class[name]]
     return _encoded_set(source, pairs, classes)
 
 

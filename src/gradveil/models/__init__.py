@@ -3,8 +3,8 @@
 Every model takes floats in [0, 1] of shape (B, C, H, W) and returns logits (B, classes); normalisation is its first layer.
 """
 
-import copy
 import importlib
+import inspect
 import re
 import sys
 from collections import OrderedDict
@@ -14,12 +14,15 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gradveil.datasets import channel_statistics
 from gradveil.errors import GradveilError
+from gradveil.models.losses import CROSS_ENTROPY, loss_function, with_loss
+from gradveil.models.normalizing import Normalize, input_normalization, parse_normalization, with_normalization
 from gradveil.models.plain import MLP, ConvNet, LeNet
 from gradveil.models.resnet import BasicBlock, Bottleneck, ResNet
+from gradveil.models.structure import copy_module
 from gradveil.naming import unknown
 from gradveil.randomness import derive_seed
 from gradveil.types import Dataset
@@ -50,21 +53,6 @@ MODELS: dict[str, tuple[Architecture, int]] = {
 }
 
 
-class Normalize(nn.Module):
-    """Subtract the channel means and divide by the channel deviations of the training images."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.std
-
-
 def build(
     name: Model,
     image_shape: ImageShape,
@@ -79,11 +67,38 @@ def build(
         build("convnet-16", (3, 32, 32), 10)
 
     `image_shape` is (C, H, W). `mean` and `std`, one number per channel, are those of the training images in [0, 1]. Your own
-    function is called as `function(image_shape, classes)` and returns a module that takes images in [0, 1]. The same seed
-    gives the same weights. A module in place of a name is copied as it is.
+    function is called as `function(image_shape, classes)`, or without arguments if it cannot take two. It returns a module that
+    takes images in [0, 1]. The same seed gives the same weights. A module in place of a name is copied as it is.
+
+    After an @ the name says what is around the network: `my_nets:Net@normalize=0.5/0.25` normalises images as the loader of its
+    training does, `lenet@smoothing=0.1` and `lenet@bce` are trained with another loss.
     """
     if isinstance(name, nn.Module):
-        return copy.deepcopy(name)
+        return copy_module(name)
+    name, *around = name.split("@")
+    network = _build_bare(name, image_shape, classes, seed=seed, mean=mean, std=std)
+    for one in around:
+        if not one.startswith("normalize="):
+            network = with_loss(network, one)
+        elif ":" not in name:
+            raise GradveilError(f"model {name!r} normalises its images itself, by the dataset's: leave out {one!r}")
+        else:
+            given = parse_normalization(one.removeprefix("normalize="))
+            if len(given.mean) not in (1, image_shape[0]):
+                raise GradveilError(f"{one!r}: expected {image_shape[0]} means and deviations, got {len(given.mean)}")
+            network = with_normalization(network, given.mean, given.std)
+    return network
+
+
+def _build_bare(
+    name: str,
+    image_shape: ImageShape,
+    classes: int,
+    *,
+    seed: int,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+) -> nn.Module:
     architecture = _own_architecture(name) if ":" in name else _named_architecture(name)
     with _seeding(derive_seed(seed, "weights", name)):
         try:
@@ -104,8 +119,13 @@ def build(
 
 
 def model_name(model: Model) -> str:
-    """What a model is called in records: its name, or the class of a module."""
-    return model if isinstance(model, str) else type(model).__name__
+    """What a model is called in records: its name, or the class of a module, with what is around it."""
+    if isinstance(model, str):
+        return model
+    loss, inputs = loss_function(model), input_normalization(model)
+    around = [f"normalize={inputs}"] if inputs is not None else []
+    around += [str(loss)] if loss != CROSS_ENTROPY else []
+    return "@".join([type(model).__name__, *around])
 
 
 def untrained_model(name: Model, dataset: Dataset, *, seed: int = 0, classes: int | None = None) -> nn.Module:
@@ -113,14 +133,6 @@ def untrained_model(name: Model, dataset: Dataset, *, seed: int = 0, classes: in
     mean, std = channel_statistics(dataset.train.images)
     outputs = len(dataset.train.classes) if classes is None else classes
     return build(name, dataset.train.image_shape, outputs, seed=seed, mean=mean, std=std)
-
-
-def normalization(model: nn.Module, channels: int) -> Normalize:
-    """The model's own normalisation layer, or a plausible one for a model without."""
-    for module in model.modules():
-        if isinstance(module, Normalize):
-            return module
-    return Normalize([0.5] * channels, [0.25] * channels)
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -153,7 +165,18 @@ def _own_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
     if not callable(function):
         raise GradveilError(f"model {name!r}: {module_name!r} has no function {function_name!r}")
     checked: Callable[[ImageShape, int], nn.Module] = function
-    return checked
+    return checked if _takes_two(function) else lambda image_shape, classes: function()
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    """Whether it can be called with two arguments; a class of your own may know its sizes by itself."""
+    try:
+        inspect.signature(function).bind((1, 28, 28), 10)
+    except TypeError:
+        return False
+    except ValueError:  # written in C, says nothing
+        return True
+    return True
 
 
 @contextmanager

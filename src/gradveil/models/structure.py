@@ -1,5 +1,6 @@
 """What a network is made of, looked up once where it is asked for in every step."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,14 @@ class Structure:
         if kind not in self._kinds:
             self._kinds[kind] = tuple(layer for layer in self.layers if isinstance(layer, kind))
         return self._kinds[kind]  # type: ignore[return-value]
+
+
+def copy_module(model: M) -> M:
+    """A deep copy; of a LightningModule without its trainer, which holds the data."""
+    bare = copy.copy(model)
+    if "_trainer" in vars(bare):
+        vars(bare)["_trainer"] = None
+    return copy.deepcopy(bare)
 
 
 _CACHED: dict[int, Structure] = {}

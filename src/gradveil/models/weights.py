@@ -1,4 +1,4 @@
-"""Model weights in safetensors files that say what they are."""
+"""Model weights: safetensors files that say what they are, and what others save."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gradveil.errors import GradveilError
-from gradveil.io.tensors import opening, read_facts, write_tensors
+from gradveil.io.tensors import is_torch_file, opening, read_facts, read_tensors, write_tensors
 from gradveil.io.typed_json import from_fields
 from gradveil.types import Dataset
 from gradveil.version import __version__
@@ -59,7 +59,9 @@ def read_card(path: Path) -> ModelCard:
 
 
 def find_card(path: Path) -> ModelCard | None:
-    """The card of a weights file, or None of a plain safetensors file."""
+    """The card of a weights file, or None of plain weights: of a safetensors file without one, or a `torch.save` file."""
+    if is_torch_file(path):
+        return None
     with opening(path, WANTED) as file:
         named = FORMAT in (file.metadata() or {})
     return read_card(path) if named else None
@@ -72,23 +74,32 @@ def fits(network: nn.Module, other: nn.Module) -> bool:
 
 
 def load_state(network: nn.Module, path: Path) -> None:
-    """Fill `network` with the tensors of any safetensors file whose names and shapes fit."""
+    """Fill `network` with the tensors of a file whose names and shapes fit: safetensors, a state dict, a Lightning checkpoint.
+
+    Names may all begin with more than the network's do, as `model.` in a Lightning checkpoint. What does not begin so
+    belongs to what was around the network, and is left out.
+    """
     expected = network.state_dict()
-    state: dict[str, torch.Tensor] = {}
-    with opening(path, WANTED) as file:
-        names = set(file.keys())
-        if names != set(expected):
-            odd = sorted(names ^ set(expected))[0]
-            where = "missing from" if odd in expected else "not expected in"
-            raise GradveilError(f"{path}: does not fit the model: {odd!r} is {where} the file")
-        for name, tensor in expected.items():
-            shape = tuple(file.get_slice(name).get_shape())
-            if shape != tuple(tensor.shape):
-                raise GradveilError(
-                    f"{path}: does not fit the model: {name!r} is {shape}, expected {tuple(tensor.shape)}"
-                )
-            state[name] = file.get_tensor(name)
-    for name, tensor in state.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    state = _without_prefix(read_tensors(path, WANTED), list(expected))
+    if set(state) != set(expected):
+        odd = sorted(set(state) ^ set(expected))[0]
+        where = "missing from" if odd in expected else "not expected in"
+        raise GradveilError(
+            f"{path}: does not fit the model: {odd!r} is {where} the file; --model says which model it is of"
+        )
+    for name, tensor in expected.items():
+        if state[name].shape != tensor.shape:
+            got, wanted = tuple(state[name].shape), tuple(tensor.shape)
+            raise GradveilError(f"{path}: does not fit the model: {name!r} is {got}, expected {wanted}")
+        if state[name].is_floating_point() and not bool(torch.isfinite(state[name]).all()):
             raise GradveilError(f"{path}: {name!r} holds NaN or infinite values, expected finite weights")
     network.load_state_dict(state)
+
+
+def _without_prefix(state: dict[str, torch.Tensor], names: list[str]) -> dict[str, torch.Tensor]:
+    """The tensors below the shortest prefix below which all of `names` are, without it; as they are where there is none."""
+    found = [name.removesuffix(names[0]) for name in state if name.endswith(names[0])] if names else []
+    for prefix in sorted(found, key=len):
+        if all(prefix + name in state for name in names):
+            return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    return state

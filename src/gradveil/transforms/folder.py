@@ -1,6 +1,7 @@
 """A whole folder of images through a policy, offline: in parallel, resumable, originals untouched."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 from PIL import Image
 
 from gradveil.errors import GradveilError
-from gradveil.io.files import LARGEST_SETTINGS, parse_file, parse_object, write_json, writing
+from gradveil.io.files import LARGEST_SETTINGS, parse_file, parse_object, read_bytes, releasing, write_json, writing
+from gradveil.io.locks import working_alone
 from gradveil.io.pictures import decode_image, refusing_huge_images, to_eight_bit
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, silent
@@ -17,6 +19,7 @@ from gradveil.transforms.adapters import PolicyTransform
 from gradveil.transforms.policy import Policy
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+LARGEST_IMAGE = 2**30
 MANIFEST = "gradveil-apply.json"
 _FORMAT = 1
 _AT_ONCE = 32  # files per task: little enough for a lively progress bar
@@ -55,13 +58,29 @@ def apply_folder(
     if len(set(places.values())) < len(names):
         clash = next(name for name in names if name != places[name] and places[name] in places)
         raise GradveilError(f"{source}: {clash} and {places[clash]} would both become {places[clash]}")
-    _claim(target, policy, seed)
+    with releasing(target / MANIFEST, kept=target / places[names[0]]):
+        _claim(target, policy, seed)
+        with working_alone(target / MANIFEST):
+            _remove_leftovers(target)
+            return _apply_to(
+                names, places, partial(_transform, policy, seed, source, target), target, workers, progress
+            )
+
+
+def _apply_to(
+    names: list[Path],
+    places: dict[Path, Path],
+    transform: Callable[[list[Path]], int],
+    target: Path,
+    workers: int,
+    progress: Progress,
+) -> FolderResult:
     todo = [name for name in names if not (target / places[name]).exists()]
     tasks = [todo[start : start + _AT_ONCE] for start in range(0, len(todo), _AT_ONCE)]
     skipped = len(names) - len(todo)
     with progress("transforming", len(names), "images") as advance:
         advance(skipped)
-        for count in run_jobs(partial(_transform, policy, seed, source, target), tasks, workers=workers):
+        for count in run_jobs(transform, tasks, workers=workers):
             advance(count)
     return FolderResult(len(todo), skipped)
 
@@ -87,7 +106,7 @@ def _check_places(source: Path, target: Path) -> None:
 
 
 def _claim(target: Path, policy: Policy, seed: int) -> None:
-    """Write the manifest, or check that the one there says the same, and clear what a killed run left."""
+    """Write the manifest, or check that the one there says the same."""
     wanted = {"format": _FORMAT, "policy": policy.names(), "seed": seed}
     manifest = target / MANIFEST
     if manifest.exists():
@@ -102,6 +121,9 @@ def _claim(target: Path, policy: Policy, seed: int) -> None:
         raise GradveilError(f"{target}: not empty and not made by gradveil; choose another target")
     else:
         write_json(manifest, wanted)
+
+
+def _remove_leftovers(target: Path) -> None:
     for path in target.rglob(".*.png"):
         if _LEFTOVER.fullmatch(path.name):
             path.unlink()
@@ -120,7 +142,7 @@ def _transform(policy: Policy, seed: int, source: Path, target: Path, names: lis
 def _open(path: Path) -> Image.Image:
     try:
         with refusing_huge_images():
-            image = decode_image(path.read_bytes())
+            image = decode_image(read_bytes(path, largest=LARGEST_IMAGE))
         if image.mode.startswith(("I", "F")):
             raise GradveilError(
                 f"expected 8 bits per channel, got more (mode {image.mode}), which a policy would cut off; convert it first, "
