@@ -1,4 +1,4 @@
-"""Closed forms: what fully connected layers give away without any search.
+"""Closed forms: what fully connected layers, and patch embeddings (see `patches`), give away without any search.
 
 For z = W x + b and any loss, dL/dW = (dL/dz) x^T and dL/db = dL/dz: each row of the weight's gradient is the input times a
 number, and that number is the bias's gradient. The input of one image is read off exactly (Geiping et al., 2020, proposition
@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from gradveil.attacks.attack import Attack, LabelKnowledge, OnIteration
 from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.labels import read_labels
+from gradveil.attacks.patches import find_patch_embedding, read_patches
 from gradveil.attacks.reconstruction import Ending, Reconstruction
 from gradveil.errors import GradveilError
-from gradveil.models import Normalize
+from gradveil.models.normalizing import Normalize, to_pixels
 from gradveil.types import Gradients
 
 # What does not change the numbers on their way to the first layer.
@@ -38,10 +39,11 @@ _SLOPES: dict[type[nn.Module], Slope] = {
 class ClosedForm(Attack):
     """Read the images off the first layer of a model that begins with a fully connected one; exact for a single image.
 
-    The `distance` of the result is the fraction of that layer's gradient which one image cannot explain.
+    So it is for a vision transformer with learned positions. The `distance` of the result is the fraction of that layer's
+    gradient which one image cannot explain.
 
-    Of a batch it reads as many rows as there are images, those with the largest factors. Models that begin otherwise are
-    refused with the layer that is in the way.
+    Of a batch it reads as many rows as there are images, those with the largest factors; of a transformer a mixture. Models that
+    begin otherwise are refused with the layer that is in the way.
     """
 
     labels: LabelKnowledge = "known"
@@ -52,20 +54,25 @@ class ClosedForm(Attack):
             raise GradveilError("a closed form searches for nothing: expected labels known or read, got joint")
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
-        rows = layer_inputs(evidence.model, evidence.gradients)[0]
-        expected = math.prod(evidence.image_shape)
-        if rows.shape[1] != expected:
-            raise GradveilError(f"no closed form: expected {expected} inputs of the first layer, got {rows.shape[1]}")
-        rows = rows[torch.arange(evidence.images) % len(rows)]
-        images = rows.reshape(evidence.images, *evidence.image_shape)
-        for module in evidence.model.modules():
-            if isinstance(module, Normalize):
-                images = images * module.std + module.mean
-        images = images.clamp(0, 1)
+        embedding = find_patch_embedding(evidence)
+        if embedding is not None:
+            image, rest = read_patches(evidence, embedding)
+            images = image.expand(evidence.images, -1, -1, -1)
+        else:
+            images, rest = _read_first_layer(evidence)
+        images = to_pixels(evidence.model, images).clamp(0, 1)
         labels = read_labels(evidence, seed=seed) if evidence.labels is None else evidence.labels
-        rest = first_layer_rest(evidence, rows[0])
         ended: Ending = "matched" if rest < 1e-3 else "iterations"
         return Reconstruction(images, labels, rest, ended=ended)
+
+
+def _read_first_layer(evidence: Evidence) -> tuple[Tensor, float]:
+    rows = layer_inputs(evidence.model, evidence.gradients)[0]
+    expected = math.prod(evidence.image_shape)
+    if rows.shape[1] != expected:
+        raise GradveilError(f"no closed form: expected {expected} inputs of the first layer, got {rows.shape[1]}")
+    rows = rows[torch.arange(evidence.images) % len(rows)]
+    return rows.reshape(evidence.images, *evidence.image_shape), first_layer_rest(evidence, rows[0])
 
 
 def layer_inputs(model: nn.Module, gradients: Gradients) -> list[Tensor]:

@@ -12,6 +12,7 @@ from gradveil.attacks.objectives import weigh
 from gradveil.attacks.priors import Guess, consensus_of, smoothness, without_smoothness
 from gradveil.attacks.width import Width
 from gradveil.client import freezing_statistics, loss_of, trainable_parameters
+from gradveil.models.losses import loss_function
 from gradveil.types import Batch
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class SharedBatch:
     def _evaluate_part(self, consensus: Tensor, low: int, high: int) -> list[tuple[float, float]]:
         state, rows = self.state, self.rows[low:high]
         guess, soft = (tensor.detach()[rows].requires_grad_() for tensor in (state.guess, state.soft))
-        labels = self.labels[low:high] if soft.numel() == 0 else soft.softmax(2)
+        labels = self.labels[low:high] if soft.numel() == 0 else loss_function(state.model).soft_labels(soft)
         given = [tuple(tensor[low:high] for tensor in tensors) for tensors in (self.targets, self.scales)]
         losses, distances, gradient = self._losses(guess, labels, *given, self.weights[low:high], consensus)
         slopes = torch.autograd.grad(losses.sum(), [tensor for tensor in (guess, soft) if tensor.numel()])

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.client import Client, batch_norm_mode, share, trainable_parameters
-from gradveil.errors import GradveilError
+from gradveil.errors import GradveilError, NotFinite
 from gradveil.models import ImageShape
+from gradveil.models.losses import BinaryCrossEntropy, loss_function
 from gradveil.models.stochastic import drawing
 from gradveil.types import Gradients, ImageSet
 
@@ -24,7 +25,7 @@ class Evidence:
 
     - `gradients`: a tensor per trainable parameter; kept in the order of the model's parameters.
     - `image_shape`: (channels, height, width); `images`: how many images are behind the gradient.
-    - `labels`: int64 (images,), or None when unknown.
+    - `labels`: int64 (images,), or None when unknown; of a multi-label loss also 0 and 1, float (images, classes).
     - `client`: how a participant computes what it shares.
     - `public`: images of the same kind that are not private.
 
@@ -50,6 +51,11 @@ class Evidence:
         object.__setattr__(self, "gradients", {name: self.gradients[name].detach() for name in names})
         classes = self.classes
         if self.labels is None:
+            return
+        if isinstance(loss_function(self.model), BinaryCrossEntropy) and self.labels.is_floating_point():
+            if self.labels.shape != (self.images, classes) or not bool(((self.labels >= 0) & (self.labels <= 1)).all()):
+                expected = f"labels from 0 to 1, ({self.images}, {classes}), a row per image"
+                raise GradveilError(f"expected {expected}, got {tuple(self.labels.shape)}")
             return
         if self.labels.dtype != torch.int64 or self.labels.shape != (self.images,):
             got = f"{self.labels.dtype} {tuple(self.labels.shape)}"
@@ -96,4 +102,4 @@ def check_gradients(model: nn.Module, gradients: Gradients) -> None:
         if shared.shape != parameter.shape:
             raise GradveilError(f"gradient {name!r}: expected {tuple(parameter.shape)}, got {tuple(shared.shape)}")
         if not bool(torch.isfinite(shared).all()):
-            raise GradveilError(f"gradient {name!r}: expected finite values, got NaN or infinity")
+            raise NotFinite(f"gradient {name!r}: expected finite values, got NaN or infinity")

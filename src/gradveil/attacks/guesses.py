@@ -33,7 +33,7 @@ def public_by_image(evidence: Evidence) -> list[Tensor | None]:
     public = evidence.public
     if public is None or public.image_shape != evidence.image_shape or len(public) < 2:
         return [None] * evidence.images
-    if evidence.labels is None:
+    if evidence.labels is None or evidence.labels.ndim > 1:
         return [public.images] * evidence.images
     labels = evidence.labels.tolist()
     chosen = {label: public.images[public.labels == label] for label in labels}

@@ -12,6 +12,7 @@ from gradveil.client import Client, share, trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import read_tensors
 from gradveil.models import ImageShape
+from gradveil.models.losses import Loss, with_loss
 from gradveil.types import Gradients, ImageSet
 
 
@@ -26,9 +27,10 @@ def invert(
     images: int | None = None,
     client: Client = share,
     public: ImageSet | None = None,
+    loss: Loss | str | None = None,
     on_iteration: OnIteration | None = None,
 ) -> Reconstruction:
-    """Rebuild the images behind `gradients`, a tensor per parameter name or a safetensors file of such.
+    """Rebuild the images behind `gradients`, a tensor per parameter name, or a file of such: safetensors, or of `torch.save`.
 
     - `model` is the network the gradients were computed with, in the mode they were computed in; it takes images in [0, 1].
     - Without `labels` the attack reads them off the gradient or searches for them.
@@ -36,6 +38,7 @@ def invert(
     - `images` is how many there are (default: as many as labels, or 1).
     - `client` says how the gradients came about if not as one gradient of the mean loss: `FedAvg(lr, batch)` for
       (weights before - weights after) / lr.
+    - `loss` is that of the training if not cross entropy: `smoothing=0.1`, or `bce`, whose labels may be 0 and 1 per class.
 
     Returns images (N, C, H, W) in [0, 1] with the labels and how the run went.
 
@@ -46,6 +49,7 @@ def invert(
     if given is not None and images is not None and len(given) != images:
         raise GradveilError(f"{images} images need as many labels, got {len(given)}")
     count = images if images is not None else 1 if given is None else len(given)
+    model = model if loss is None else with_loss(model, loss)
     device = trainable_parameters(model)[1][0].device
     evidence = Evidence(
         model,
@@ -61,6 +65,8 @@ def invert(
 
 
 def _label_tensor(labels: Tensor | Sequence[int]) -> Tensor:
+    if isinstance(labels, Tensor) and labels.is_floating_point() and labels.ndim == 2:
+        return labels
     whole = labels.tolist() if isinstance(labels, Tensor) else list(labels)
     if not all(isinstance(label, int) for label in whole):
         raise GradveilError(f"labels must be whole numbers, one per image, got {whole}")
@@ -68,7 +74,7 @@ def _label_tensor(labels: Tensor | Sequence[int]) -> Tensor:
 
 
 def read_gradients(path: Path) -> Gradients:
-    """The tensors of a safetensors file; it may come from anyone."""
+    """The tensors of a safetensors or `torch.save` file; it may come from anyone."""
     found = read_tensors(path, "gradient file (safetensors)")
     for name, tensor in found.items():
         if not tensor.is_floating_point():

@@ -3,7 +3,8 @@
 With cross entropy the bias of the last layer has the gradient mean(p) - n / B: the mean of the predicted probabilities less the
 fraction of each label in the batch of B images. For one image the only negative entry is the label (iDLG, Zhao et al., 2020).
 For a batch the counts n follow once mean(p) is known. The attacker has the model and takes what it predicts for noise, white
-and smooth.
+and smooth. Label smoothing s turns n / B into (1 - s) n / B + s / classes. With binary cross entropy every negative entry is a
+label of the one image.
 """
 
 import torch
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 from gradveil.attacks.evidence import Evidence
 from gradveil.client import Aggregate, FedAvg, freezing_statistics, trainable_parameters
 from gradveil.errors import GradveilError
+from gradveil.models.losses import BinaryCrossEntropy, loss_function
 from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import generator
 
@@ -27,13 +29,24 @@ WAY = 5
 def read_labels(evidence: Evidence, *, seed: int = 0) -> Tensor:
     """The labels of the images behind the gradient, sorted, int64 (images,); labels may repeat.
 
+    Of one image with several labels (binary cross entropy) they are 0 and 1, float (1, classes).
+
     Local training whose last piece is shorter than the others makes its images count too much, and the counts less sure.
     """
     local, steps = _local_training(evidence)
     bias = _last_bias(evidence) / steps
+    loss = loss_function(evidence.model)
+    if isinstance(loss, BinaryCrossEntropy):
+        if evidence.images > 1:
+            raise GradveilError(
+                f"labels of {evidence.images} images cannot be read off binary cross entropy; give them"
+            )
+        return (bias < 0).to(bias)[None]
     if evidence.images == 1:
         return bias.argmin().view(1)
-    expected = (evidence.images * (_predictions(evidence, local, seed) - bias)).clamp_min(0)
+    fractions = _predictions(evidence, local, seed) - bias
+    fractions = (fractions - loss.smoothing / len(bias)) / (1 - loss.smoothing)
+    expected = (evidence.images * fractions).clamp_min(0)
     counts = _round_to_sum(expected, evidence.images)
     return torch.repeat_interleave(torch.arange(len(bias), device=bias.device), counts)
 
@@ -63,7 +76,14 @@ def _noise(evidence: Evidence, chance: torch.Generator) -> Tensor:
 
 
 def label_accuracy(found: Tensor, truth: Tensor) -> float:
-    """The fraction of the labels that was found, counted with their repetitions, whatever the order."""
+    """The fraction of the labels that was found, counted with their repetitions, whatever the order.
+
+    Where images have several labels each, the fraction of images whose labels are all right.
+    """
+    if found.ndim > 1 or truth.ndim > 1:
+        count = (found if found.ndim > 1 else truth).shape[1]
+        rows = [one if one.ndim > 1 else F.one_hot(one, count) for one in (found, truth)]
+        return float((rows[0].cpu() == rows[1].cpu()).all(1).float().mean())
     classes = int(max(found.max(), truth.max())) + 1
     counts = [torch.bincount(labels.cpu(), minlength=classes) for labels in (found, truth)]
     return float(torch.minimum(*counts).sum()) / len(truth)

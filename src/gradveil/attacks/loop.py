@@ -17,7 +17,8 @@ from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosin
 from gradveil.attacks.restarts import Restart
 from gradveil.attacks.width import SEATS
 from gradveil.client import share
-from gradveil.models import normalization
+from gradveil.models.losses import loss_function
+from gradveil.models.normalizing import normalization
 from gradveil.models.stochastic import drawing, stochastic_layers
 from gradveil.types import Batch, to_bytes
 
@@ -179,7 +180,9 @@ class Watch:
         assert self.ended is not None
         distance = self.state.distances[self.number]
         guess, soft, _ = self.last
-        labels = self.run.labels if self.run.labels is not None else soft.argmax(1)
+        labels = self.run.labels
+        if labels is None:
+            labels = loss_function(self.state.model).hard_labels(soft)
         numbers, similarity, frames = zip(*self.moments, strict=True)
         return Reconstruction(
             # A run that blew up leaves no numbers; grey stands for them, `ended` says so.

@@ -11,6 +11,7 @@ from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.labels import read_labels
 from gradveil.attacks.objectives import factors, weigh
 from gradveil.attacks.starts import STARTS
+from gradveil.models.losses import loss_function
 from gradveil.models.stochastic import NoiseSource, drawing, normal_source, replay
 from gradveil.randomness import generator
 from gradveil.types import Batch
@@ -69,7 +70,7 @@ class Restart:
 
     def label_of(self, soft: Tensor) -> Tensor:
         """What the guess's loss is computed with: labels, or probabilities where they are searched for."""
-        return soft.softmax(1) if self.labels is None else self.labels
+        return loss_function(self.evidence.model).soft_labels(soft) if self.labels is None else self.labels
 
 
 def _count_draws(evidence: Evidence) -> int:

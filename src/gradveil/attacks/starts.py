@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gradveil.attacks.evidence import Evidence
 from gradveil.errors import GradveilError
-from gradveil.models import normalization
+from gradveil.models.normalizing import normalization
 from gradveil.types import to_unit
 
 # (what is known, the labels as far as known, chance) -> guess (images, C, H, W) in normalised units.
@@ -57,8 +57,8 @@ def _public(evidence: Evidence, labels: Tensor | None) -> list[Tensor]:
     public = evidence.public
     if public is None or public.image_shape != evidence.image_shape:
         raise GradveilError(f"this start needs public images {evidence.image_shape}: use noise, zeros or pattern")
-    if labels is None:
-        raise GradveilError("this start needs the labels: use noise, zeros or pattern")
+    if labels is None or labels.ndim > 1:
+        raise GradveilError("this start needs the labels, one per image: use noise, zeros or pattern")
     found = [public.images[public.labels == label] for label in labels.cpu()]
     for label, images in zip(labels.tolist(), found, strict=True):
         if len(images) == 0:
