@@ -20,6 +20,7 @@ DECOYS = 100
 MOST_DECOYS = 1000
 # Correlations that agree to so many digits are ties: the last digits depend on the machine.
 _DIGITS = 9
+_SAME = 1e-6  # a smaller spread of correlations is one of rounding
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,15 @@ class Lineup:
         lots = torch.rand(len(scores), generator=generator(seed, "lots", self.index), dtype=torch.float64)
         above = (scores > scores[0]) | ((scores == scores[0]) & (lots > lots[0]))
         return Rank(self.index, 1 + int(above.sum()), self.decoys)
+
+    def standout(self, rebuilt: Tensor, known: Defense | None, *, seed: int) -> float:
+        """How far the image is more like the `rebuilt` ones than its decoys are on average, in standard deviations of the decoys.
+
+        As `rank`, and graded where that is 1. 0 where nothing tells the decoys apart, either.
+        """
+        scores = resemblance(rebuilt, to_unit(self.images).to(rebuilt.device), known, seed=seed)
+        spread = float(scores[1:].std(correction=0))
+        return float(scores[0] - scores[1:].mean()) / spread if spread > _SAME else 0.0
 
 
 def draw_lineup(

@@ -1,24 +1,22 @@
 """Measure what shared gradients give away of the images behind them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from torch import nn
 
-from gradveil.attacks.together import Task, run_together
-from gradveil.attacks.width import SEATS, most_together
-from gradveil.client import batch_norm_mode, trainable_parameters
+from gradveil.client import trainable_parameters
 from gradveil.devices import CPU
 from gradveil.errors import GradveilError
-from gradveil.io.locks import Locks, opening_locks
+from gradveil.io.locks import opening_locks
+from gradveil.leakage.lots import Cell, Piece, attack_lot, describe_lot, make_lots, title_of
 from gradveil.leakage.records import Record
-from gradveil.leakage.results import Result, results_of
 from gradveil.leakage.scenario import Scenario, ScenarioKey
-from gradveil.leakage.shares import BatchIndices, Share, split
+from gradveil.leakage.shares import BatchIndices, split
 from gradveil.leakage.store import Store
 from gradveil.parallel import LOCAL, RunJobs, listening_to_workers, run_jobs
-from gradveil.progress import Advance, Progress, Steps, ignore, silent
+from gradveil.progress import Progress, ignore, silent
 from gradveil.types import ImageSet
 
 
@@ -48,72 +46,105 @@ def measure(
         scenario = Scenario(data.name, "convnet-16", Stage(), attacks.fast(iterations=200), defenses.Prune(0.9))
         records = measure(scenario, network, data.test, [0, 1, 2], Path("runs/mine"), workers=2)
     """
-    batches = check(scenario, images, indices)
-    scenario = scenario.decide_together(len(batches))
-    network = CPU.place(network)  # jobs travel between processes
-    trainable_parameters(network)
-    steps = scenario.attack.steps
-    store = Store(folder, network, images, public)
-    found: dict[tuple[BatchIndices, int], Record] = {}
+    (records,) = measure_all(
+        [Cell(scenario, network, tuple(indices))],
+        images,
+        folder,
+        public=public,
+        workers=workers,
+        backend=backend,
+        jobs=jobs,
+        progress=progress,
+    )
+    return records
 
-    def is_done(batch: BatchIndices) -> bool:
+
+def measure_all(
+    cells: Sequence[Cell],
+    images: ImageSet,
+    folder: Path,
+    *,
+    public: ImageSet | None = None,
+    workers: int = 1,
+    backend: str = LOCAL,
+    jobs: RunJobs | None = None,
+    progress: Progress = silent,
+) -> list[list[Record]]:
+    """As `measure`, for many scenarios: workers go from one to the next, and attacks of several defenses may share a loop.
+
+    Gives the records of every cell. They are the same as if each had been measured for itself.
+    """
+    batches = [check(cell.scenario, images, cell.indices) for cell in cells]
+    # Jobs travel between processes. Cells of one network have one copy of it, or their attacks could not share a loop.
+    copies = {id(cell.network): CPU.place(cell.network) for cell in cells}
+    cells = [
+        Cell(cell.scenario.decide_together(len(own)), copies[id(cell.network)], cell.indices)
+        for cell, own in zip(cells, batches, strict=True)
+    ]
+    stores = {id(network): Store(folder, network, images, public) for network in copies.values()}
+    for network in copies.values():
+        trainable_parameters(network)
+    found: dict[tuple[Piece, int], Record] = {}
+
+    def is_done(piece: Piece) -> bool:
+        number, batch = piece
+        cell = cells[number]
         for index in batch:
-            if (record := store.get(scenario.key, batch, index)) is not None:
-                found[batch, index] = record
-        return all((batch, index) in found for index in batch)
+            if (record := stores[id(cell.network)].get(cell.scenario.key, batch, index)) is not None:
+                found[piece, index] = record
+        return all((piece, index) in found for index in batch)
 
-    missing = [batch for batch in dict.fromkeys(batches) if not is_done(batch)]
-    size = lot_size(scenario, len(missing), workers) if scenario.together else 1
-    lots = [missing[at : at + size] for at in range(0, len(missing), size)]
+    def steps(pieces: Iterable[Piece]) -> int:
+        return sum(cells[number].scenario.attack.steps for number, _ in pieces)
+
+    def lock(piece: Piece) -> str:
+        return lock_name(cells[piece[0]].scenario.key, piece[1])
+
+    pieces = [(number, batch) for number, own in enumerate(batches) for batch in own]
+    missing = [piece for piece in dict.fromkeys(pieces) if not is_done(piece)]
+    lots = make_lots(cells, missing, workers)
     jobs = jobs or partial(run_jobs, workers=min(workers, len(lots)) or 1, backend=backend)
-    title = f"{scenario.key.attack} on {scenario.model}, defense {scenario.key.column}"
     # Nobody on another machine can be heard: there, whole lots are counted.
     near = backend == LOCAL
     with (
-        progress(title, steps * len(batches), "steps") as advance,
+        progress(title_of(cells), steps(pieces), "steps") as advance,
         listening_to_workers(advance, workers=workers) as report,
     ):
-        advance(steps * (len(batches) - len(missing)))
-        attack = partial(attack_batches, scenario, network, images, public=public, advance=report if near else ignore)
+        advance(steps(pieces) - steps(missing))
+        attack = partial(attack_lot, cells, images, public=public, advance=report if near else ignore)
         while lots:
-            elsewhere: list[list[BatchIndices]] = []
+            elsewhere: list[list[Piece]] = []
             with opening_locks(folder) as locks:
-                mine = divide(lots, scenario.key, locks, is_done, elsewhere)
-                for results in jobs(attack, mine, describe=lambda lot: f"{title}, images {lot}"):
-                    for result in results:
-                        store.put(result.record, result.animation)
-                        found[result.record.unit, result.record.index] = result.record
+                mine = divide(lots, lambda piece: locks.take(lock(piece)), is_done, elsewhere)
+                describe = partial(describe_lot, cells)
+                for results in jobs(attack, mine, describe=describe):
+                    for number, result in results:
+                        stores[id(cells[number].network)].put(result.record, result.animation)
+                        found[(number, result.record.unit), result.record.index] = result.record
                     if not near:
-                        advance(steps * len({result.record.unit for result in results}))
+                        advance(steps({(number, result.record.unit) for number, result in results}))
             lots = elsewhere
             if lots:  # wait, holding no lock that somebody may wait for, until the other process is done or dead
                 with opening_locks(folder) as locks:
-                    locks.take(lock_name(scenario.key, lots[0][0]), wait=True)
-    return [found[batch, index] for batch in batches for index in batch]
-
-
-def lot_size(scenario: Scenario, attacks: int, workers: int) -> int:
-    """How many attacks share a loop: enough for all workers, and a batch is full."""
-    each = -(-attacks // workers)
-    return min(most_together(scenario.device.torch), max(1, -(-each // SEATS)) * SEATS)
+                    locks.take(lock(lots[0][0]), wait=True)
+    return [[found[(number, batch), index] for batch in own for index in batch] for number, own in enumerate(batches)]
 
 
 def divide(
-    lots: Sequence[list[BatchIndices]],
-    key: ScenarioKey,
-    locks: Locks,
-    is_done: Callable[[BatchIndices], bool],
-    elsewhere: list[list[BatchIndices]],
-) -> Iterator[list[BatchIndices]]:
-    """The batches that this process should do: not those done meanwhile, nor those under way `elsewhere`, which are put there."""
+    lots: Sequence[list[Piece]],
+    take: Callable[[Piece], bool],
+    is_done: Callable[[Piece], bool],
+    elsewhere: list[list[Piece]],
+) -> Iterator[list[Piece]]:
+    """What this process should do: not what was done meanwhile, nor what is under way `elsewhere`, which is put there."""
     for lot in lots:
-        mine: list[BatchIndices] = []
-        others: list[BatchIndices] = []
-        for batch in lot:
-            if not is_done(batch):
-                (mine if locks.take(lock_name(key, batch)) else others).append(batch)
+        mine: list[Piece] = []
+        others: list[Piece] = []
+        for piece in lot:
+            if not is_done(piece):
+                (mine if take(piece) else others).append(piece)
         # Some may have been done just before their lock was free.
-        if mine := [batch for batch in mine if not is_done(batch)]:
+        if mine := [piece for piece in mine if not is_done(piece)]:
             yield mine
         if others:
             elsewhere.append(others)
@@ -130,36 +161,3 @@ def check(scenario: Scenario, images: ImageSet, indices: Sequence[int]) -> list[
         if not 0 <= index < len(images):
             raise GradveilError(f"image {index} does not exist: there are images 0 to {len(images) - 1}")
     return split(indices, scenario.batch)
-
-
-def attack_batches(
-    scenario: Scenario,
-    network: nn.Module,
-    images: ImageSet,
-    batches: Sequence[BatchIndices],
-    *,
-    public: ImageSet | None = None,
-    advance: Advance = ignore,
-) -> list[Result]:
-    """Share the defended gradients of the batches and let the attack rebuild them; `advance` hears of its iterations."""
-    network = scenario.device.place(network)
-    with (
-        scenario.device.computing("--workers or --batch, or attack --alone"),
-        batch_norm_mode(network, training=scenario.batch_norm == "train"),
-    ):
-        shares = [Share.of(scenario, network, images, indices, public) for indices in batches]
-        return reconstruct(scenario, shares, advance)
-
-
-def reconstruct(scenario: Scenario, shares: Sequence[Share], advance: Advance = ignore) -> list[Result]:
-    """Let the attack rebuild what is behind the shares."""
-    steps = Steps(scenario.attack.steps * len(shares), advance)
-    attacks = [share.adapted_attack(scenario) for share in shares]
-    tasks = [Task(attack, share.evidence, share.seed) for attack, share in zip(attacks, shares, strict=True)]
-    if scenario.together:
-        found = run_together(tasks, on_iteration=steps.one)
-    else:
-        found = [task.attack(task.evidence, seed=task.seed, on_iteration=steps.one) for task in tasks]
-    steps.rest()
-    rebuilt = zip(shares, attacks, found, strict=True)
-    return [result for share, attack, one in rebuilt for result in results_of(scenario, share, attack, one)]

@@ -17,7 +17,7 @@ FEDSGD = "fedsgd"
 BatchNormMode = Literal["eval", "train"]
 _NO_DEFENSE = NoDefense()
 # What a scenario and its key both say in words and numbers.
-_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together")
+_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together", "public")
 
 
 def defense_title(defense: str) -> str:
@@ -53,6 +53,7 @@ class ScenarioKey:
     together: bool | None = None
     compiled: bool = False
     device: str = CPU.kind
+    public: bool = True
 
     def parse(self) -> "Scenario":
         """The scenario that the texts name; a bad name is refused here, before anything is computed."""
@@ -71,26 +72,33 @@ class ScenarioKey:
         return Scenario(self.dataset, self.model, self.stage, attack, defense, client=client, device=device, **same)
 
     @property
-    def setting(self) -> tuple[str, str, str, str]:
-        """What has to be equal for two defenses to be comparable: data, network, stage, and the attack in words."""
-        return self.dataset, self.model, str(self.stage), self.attack_in_words
+    def setting(self) -> tuple[str, str, str, str, str]:
+        """What has to be equal for two defenses to be comparable: data, network, stage, threat, and the attack in words."""
+        return self.dataset, self.model, str(self.stage), self.threat_in_words, self.attack_in_words
 
     @property
-    def attack_in_words(self) -> str:
-        """The attack with everything that differs from the plainest case."""
+    def threat_in_words(self) -> str:
+        """Everything about who attacks and how participants train that differs from the plainest case."""
         said = [
-            self.attack,
-            f"{self.batch} images per gradient" if self.batch > 1 else "",
+            f"{self.batch} images per message" if self.batch > 1 else "",
             self.client if self.client != FEDSGD else "",
             f"mean of {self.users} users" if self.users > 1 else "",
             "" if self.ordered else "order unknown",
             "batch norm in training mode" if self.batch_norm == "train" else "",
+            f"labels {self.labels}" if self.labels is not None else "",
+            "" if self.public else "no public images",
         ]
-        own = {name: getattr(self, name) for name in ("iterations", "labels", "start", "tv", "restarts")}
+        return ", ".join(part for part in said if part)
+
+    @property
+    def attack_in_words(self) -> str:
+        """The attack with every setting that is not as published."""
+        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "restarts")}
+        said = [self.attack]
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
         said += [f"seed {self.seed}"] if self.seed else []
         said += [f"on {self.device}"] if self.device != CPU.kind else []
-        return ", ".join(part for part in said if part)
+        return ", ".join(said)
 
     @property
     def column(self) -> str:
@@ -110,6 +118,7 @@ class Scenario:
     - `together`: attacks share batched loops. That changes the last digits, whoever is beside an attack, so records say it. What
       is None is decided when it is known how many attacks there are.
     - `device`: where gradients are computed and attacked.
+    - `public`: the attacker has other images of the same kind.
 
         Scenario("fashion-mnist-tenth", "convnet-16", Stage(), attacks.fast(), defenses.Prune(0.9))
     """
@@ -128,6 +137,7 @@ class Scenario:
     batch_norm: BatchNormMode = "eval"
     together: bool | None = None
     device: Device = CPU
+    public: bool = True
 
     def __post_init__(self) -> None:
         if self.attacker == "simulate" and not self.attack.can_simulate:

@@ -82,5 +82,5 @@ def evidence_of(
     if scenario.attack.labels == "known":
         labels = originals.labels if scenario.order_known else originals.labels.sort().values
         labels = labels.to(scenario.device.torch)
-    shape, client = originals.image_shape, scenario.assumed_client
+    shape, client, public = originals.image_shape, scenario.assumed_client, public if scenario.public else None
     return Evidence(network, shared, shape, images=len(originals), labels=labels, client=client, public=public)

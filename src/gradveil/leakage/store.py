@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from gradveil.errors import GradveilError
-from gradveil.io.files import write_text, writing
+from gradveil.io.files import read_text, write_text, writing
 from gradveil.io.tensors import content_hash
 from gradveil.leakage.records import LARGEST_RECORD, Record
 from gradveil.leakage.scenario import ScenarioKey
@@ -42,28 +42,33 @@ class Store:
         write_text(path, record.to_json())
 
     def _path(self, scenario: ScenarioKey, batch: tuple[int, ...], index: int) -> Path:
-        digest = hashlib.sha256(json.dumps([__version__, asdict(scenario), batch, index], sort_keys=True).encode())
-        digest.update(self._content_hash)
-        return self.folder / "records" / f"{digest.hexdigest()[:32]}.json"
+        return self.folder / "records" / f"{record_name(scenario, batch, index, self._content)}.json"
 
     @cached_property
-    def _content_hash(self) -> bytes:
-        # All images, not only those attacked: the others are decoys.
-        sets = [one for one in (self.images, self.public) if one is not None]
-        return content_hash(
-            [*self.network.state_dict().values(), *(t for one in sets for t in (one.images, one.labels))]
-        )
+    def _content(self) -> bytes:
+        return attacked_content(self.network, self.images, self.public)
+
+
+def attacked_content(network: nn.Module, images: ImageSet, public: ImageSet | None = None) -> bytes:
+    """A hash of the network and all images, not only of those attacked: the others are decoys."""
+    sets = [one for one in (images, public) if one is not None]
+    return content_hash([*network.state_dict().values(), *(t for one in sets for t in (one.images, one.labels))])
+
+
+def record_name(
+    scenario: ScenarioKey, batch: tuple[int, ...], index: int, content: bytes, version: str = __version__
+) -> str:
+    """What the file of a record is called: a hash of everything that decides it."""
+    digest = hashlib.sha256(json.dumps([version, asdict(scenario), batch, index], sort_keys=True).encode())
+    digest.update(content)
+    return digest.hexdigest()[:32]
 
 
 def read_record(path: Path) -> Record:
     """One record; the file may come from anyone."""
-    if not path.is_file():
-        raise GradveilError(f"{path}: no such record")
-    if path.stat().st_size > LARGEST_RECORD:
-        raise GradveilError(f"{path}: {path.stat().st_size} bytes, a record has at most {LARGEST_RECORD}")
     try:
-        return Record.from_json(path.read_text(encoding="utf-8"))
-    except (GradveilError, UnicodeDecodeError) as error:
+        return Record.from_json(read_text(path, largest=LARGEST_RECORD))
+    except GradveilError as error:
         raise GradveilError(f"{path}: {error}") from error
 
 
