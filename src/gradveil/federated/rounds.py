@@ -10,13 +10,15 @@ from torch import nn
 
 from gradveil.defenses.parts import acts
 from gradveil.devices import CPU, Device
+from gradveil.federated.checking import MOST_IMAGES, RefusedUpdate, check_update
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.folder import CHECKPOINT, claiming
+from gradveil.federated.folder import CHECKPOINT, SETTINGS, claiming
 from gradveil.federated.history import HistoryRow
 from gradveil.federated.participant import PendingUpdates, Update, network_of, participants_of
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.recordings import RECORDED, record_updates, remove_recordings
 from gradveil.federated.training import Training
+from gradveil.io.locks import working_alone
 from gradveil.progress import Progress, silent
 from gradveil.types import Dataset
 
@@ -63,7 +65,11 @@ def federate(
     if gather is None and not (folder / CHECKPOINT).exists() and acts(plan.make_defense(), "client"):
         # Whether such a defense goes with the network shows when it is tried: before anything is written.
         participants_of(plan, dataset.train)[0].contribute(network_of(plan, dataset), 0)
-    with claiming(folder, plan, curiosity, device=device), device.computing("--batch"):
+    with (
+        claiming(folder, plan, curiosity, device=device),
+        working_alone(folder / SETTINGS),
+        device.computing("--batch"),
+    ):
         updates = gather or in_process(plan, dataset)
         training = ServerTraining(plan, dataset, folder, curiosity, evaluations, updates, device)
         with progress(f"training {plan.model} with {plan.participants} participants", plan.rounds, "steps") as advance:
@@ -108,11 +114,19 @@ class ServerTraining(Training):
         self.note_missing(sorted({*dropped, *(one for one in asked if one not in updates)}))
         if self.curiosity is not None and number in self.curiosity.rounds:
             updates = dict(updates)  # a pending update is computed once, for the recording and the step
-            self._record(self.curiosity, updates)
-        if updates:
-            self.server.step(number, updates)
-        else:
-            self.note("nobody answered; the weights stay as they are")
+            self._record(self.curiosity, {one: update for one, update in updates.items() if self._fits(update)})
+        refused = self.server.step(number, updates) if updates else {}
+        for one, why in refused.items():
+            self.note(f"the update of participant {one} is refused ({why}); went on without")
+        if len(refused) == len(updates):
+            self.note(f"{'nobody answered' if not updates else 'nobody is left'}; the weights stay as they are")
+
+    def _fits(self, update: Update) -> bool:
+        try:
+            check_update(update, self.server.network, most=self.plan.batch or MOST_IMAGES)
+        except RefusedUpdate:
+            return False
+        return True
 
     def network_to_measure(self) -> nn.Module:
         return self.server.network

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from gradveil.client import trainable_parameters
 from gradveil.errors import GradveilError
+from gradveil.federated.checking import MOST_IMAGES, RefusedUpdate, check_images, check_update
 from gradveil.federated.participant import Update, image_counts
 from gradveil.federated.plan import FederatedPlan
 from gradveil.io.tensors import part_of
@@ -26,22 +27,41 @@ class Server:
         self.plan, self.network = plan, network
         self.optimizer = sgd(network.parameters(), lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
 
-    def step(self, number: int, updates: Mapping[int, Update]) -> None:
+    def step(self, number: int, updates: Mapping[int, Update]) -> dict[int, str]:
         """Make one SGD step with the mean of the updates. Batch-norm statistics are averaged too.
 
-        Updates count by their images, and are added in the order of the participants.
+        Updates count by their images, and are added in the order of the participants. What does not fit the network is left out.
+        Gives who was refused, and why; where all were, the weights stay as they are.
         """
-        images = image_counts(updates)
+        images, refused = image_counts(updates), {}
         gradients, statistics = Mean(), Mean()
+        most = self.plan.batch or MOST_IMAGES
+        for one, count in list(images.items()):
+            try:
+                check_images(count, most=most)
+            except RefusedUpdate as error:
+                refused[one] = str(error)
+                del images[one]
+        total = sum(images.values())
 
-        def add(update: Update, fraction: float) -> None:
-            gradients.add(update.gradients, fraction)
-            statistics.add(update.buffers, fraction)
+        def add(one: int) -> None:
+            update = updates[one]
+            check_update(update, self.network, most=most)
+            gradients.add(update.gradients, images[one] / total)
+            statistics.add(update.buffers, images[one] / total)
 
         with caching_structure(self.network):
             for one in sorted(images):
                 # In a call of its own, so that nothing holds one update while the next is computed.
-                add(updates[one], images[one] / sum(images.values()))
+                try:
+                    add(one)
+                except RefusedUpdate as error:
+                    refused[one] = str(error)
+        counted = sum(count for one, count in images.items() if one not in refused)
+        if not counted:
+            return refused
+        for mean in (gradients, statistics):
+            mean.scale(total / counted)
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.rate_in(number)
         for name, parameter in self.network.named_parameters():
@@ -51,6 +71,7 @@ class Server:
         with torch.no_grad():
             for name, buffer in self.network.named_buffers():
                 buffer.copy_(statistics.value[name])
+        return refused
 
     def state(self) -> dict[str, Tensor]:
         """Weights, statistics and momentum by name: everything the next round depends on."""
@@ -69,7 +90,12 @@ class Server:
             raise GradveilError(f"the checkpoint does not fit the model: {error}") from error
         for name, parameter in self.network.named_parameters():
             if f"momentum/{name}" in state:
-                self.optimizer.state[parameter]["momentum_buffer"] = state[f"momentum/{name}"].to(parameter, copy=True)
+                momentum = state[f"momentum/{name}"]
+                if momentum.shape != parameter.shape:
+                    raise GradveilError(
+                        f"expected a momentum of {name} of {tuple(parameter.shape)}, got {tuple(momentum.shape)}"
+                    )
+                self.optimizer.state[parameter]["momentum_buffer"] = momentum.to(parameter, copy=True)
 
 
 class Mean:
@@ -91,6 +117,12 @@ class Mean:
         if names:
             # All in one call: one by one, the calls take a noticeable part of a small network's round.
             torch._foreach_add_([self.value[name] for name in names], [tensors[name] for name in names], alpha=fraction)
+
+    def scale(self, factor: float) -> None:
+        """Multiply by a factor, where some of what was to be added was left out."""
+        for one in self.value.values():
+            if factor != 1 and one.is_floating_point():
+                one.mul_(factor)
 
 
 def mean_of(tensors: Sequence[Gradients]) -> Gradients:

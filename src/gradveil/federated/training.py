@@ -1,11 +1,11 @@
 """What trainings with and without a server have in common: the loop over rounds, and what it writes into its folder."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from gradveil.devices import Device
 from gradveil.errors import GradveilError
@@ -17,11 +17,35 @@ from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.server import Server, accuracy_of
 from gradveil.io.files import write_text
 from gradveil.io.tensors import read_facts, read_tensors, write_tensors
+from gradveil.io.typed_json import from_fields
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance
 from gradveil.types import Dataset
 
-CHECKPOINT_FORMAT = "gradveil-round"
+CHECKPOINT_FORMAT = "gradveil-round-2"
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """What stands in a checkpoint beside its tensors, which are called `tensors`."""
+
+    plan: str
+    round: int
+    history: tuple[HistoryRow, ...]
+    missing: dict[str, tuple[int, ...]]
+    log: tuple[str, ...]
+    tensors: tuple[str, ...]
+
+    def check(self, plan: FederatedPlan, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse what cannot have been written in a training of this plan."""
+        if self.plan != plan.to_json():
+            raise ValueError("it is of another plan")
+        if not 0 <= self.round <= plan.rounds:
+            raise ValueError(f"it is of round {self.round}, the plan has {plan.rounds}")
+        if odd := sorted(set(self.tensors) ^ set(tensors)):
+            raise ValueError(f"{odd[0]} is {'missing' if odd[0] in self.tensors else 'not part of it'}")
+        if any(not one.isfinite().all() for one in tensors.values() if one.is_floating_point()):
+            raise ValueError("its weights are no numbers")
 
 
 class Training(ABC):
@@ -114,27 +138,23 @@ class Training(ABC):
 
     def write_checkpoint(self, path: Path) -> None:
         """Write weights, momentum, accuracies and log into one file."""
-        facts = {
-            "plan": self.plan.to_json(),
-            "round": self.round,
-            "history": [asdict(row) for row in self.history],
-            "missing": {str(number): absent for number, absent in self.missing.items()},
-            "log": self.log,
-        }
-        write_tensors(path, self.server.state(), CHECKPOINT_FORMAT, facts)
+        state = self.server.state()
+        missing = {str(number): absent for number, absent in self.missing.items()}
+        facts = CheckpointFacts(
+            self.plan.to_json(), self.round, tuple(self.history), missing, tuple(self.log), tuple(sorted(state))
+        )
+        write_tensors(path, state, CHECKPOINT_FORMAT, asdict(facts))
 
     def read_checkpoint(self, path: Path, *, remedy: str) -> None:
         """Go on from what `write_checkpoint` wrote."""
         try:
-            facts = read_facts(path, "checkpoint", CHECKPOINT_FORMAT)
-            self.server.load(read_tensors(path, "checkpoint"))
-            if facts["plan"] != self.plan.to_json():
-                raise ValueError("it is of another plan")
-            self.round = int(facts["round"])
-            self.history = [HistoryRow(**row) for row in facts["history"]]
-            self.missing = {int(number): tuple(absent) for number, absent in facts["missing"].items()}
-            self.log = [str(line) for line in facts["log"]]
-        except (GradveilError, ValueError, KeyError, TypeError) as error:
+            facts = from_fields(CheckpointFacts, read_facts(path, "checkpoint", CHECKPOINT_FORMAT))
+            tensors = read_tensors(path, "checkpoint")
+            facts.check(self.plan, tensors)
+            self.server.load(tensors)
+            self.round, self.history, self.log = facts.round, list(facts.history), list(facts.log)
+            self.missing = {int(number): absent for number, absent in facts.missing.items()}
+        except (GradveilError, ValueError) as error:
             raise GradveilError(f"{path}: damaged ({error}); remove it to {remedy}") from error
 
     def _measure(self) -> None:

@@ -18,16 +18,19 @@ from torch import nn
 from gradveil.defenses import Defense, NoDefense, with_expected_batch
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
-from gradveil.io.files import claim, write_csv
+from gradveil.io.files import claim, releasing, write_csv
+from gradveil.io.tensors import content_hash
 from gradveil.models import Model, model_name, untrained_model
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.progress import Advance, Progress, silent
 from gradveil.training.accelerator import AnyAccelerator
 from gradveil.training.batches import plain_loader, training_loader
-from gradveil.training.checkpoints import AtomicCheckpoints
+from gradveil.training.checkpoints import AtomicCheckpoints, damaged
 from gradveil.training.classifier import Classifier
 from gradveil.training.recipe import Recipe
 from gradveil.types import Dataset
+
+SETTINGS, CHECKPOINT = "settings.json", "last.ckpt"
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,14 @@ def train(
         )
     sampled = with_expected_batch(defense, min(recipe.batch_size, len(dataset.train)))
     classifier = Classifier(network, batches, recipe, classes, defense=sampled, seed=seed)
-    _claim(folder, dataset, model_name(model), recipe, defense, seed, device)
     card = ModelCard.of(model_name(model), dataset, defense=str(defense), seed=seed)
     with (
+        releasing(folder / SETTINGS, kept=folder / CHECKPOINT),
         device.computing("--batch-size"),
         _silencing_lightning(),
         progress(f"training {model_name(model)}", recipe.epochs * len(batches), "steps") as advance,
     ):
+        _claim(folder, dataset, model_name(model), recipe, defense, seed, device)
         callback = TrainingProgress(folder, network, card, advance)
         trainer = L.Trainer(
             strategy=SingleDeviceStrategy(device.torch, AnyAccelerator()),
@@ -100,12 +104,15 @@ def train(
             num_sanity_val_steps=0,
             deterministic=True,
         )
-        trainer.fit(
-            classifier,
-            val_dataloaders=plain_loader(dataset.test),
-            ckpt_path=callback.checkpoint if callback.checkpoint.is_file() else None,
-            weights_only=True,
-        )
+        resumed = callback.checkpoint if callback.checkpoint.is_file() else None
+        try:
+            trainer.fit(classifier, val_dataloaders=plain_loader(dataset.test), ckpt_path=resumed, weights_only=True)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if resumed is None or callback.started:
+                raise
+            raise damaged(resumed, f"{type(error).__name__}: {str(error)[:200]}") from error
+    if resumed is not None and len(callback.history) != recipe.epochs:
+        raise damaged(resumed, f"{len(callback.history)} of {recipe.epochs} epochs")
     accuracies = [row["accuracy"] for row in callback.history]
     return TrainingResult(
         accuracy=accuracies[-1],
@@ -123,19 +130,27 @@ class TrainingProgress(Checkpoint):
 
     def __init__(self, folder: Path, network: nn.Module, card: ModelCard, advance: Advance) -> None:
         self.network, self.card, self.advance = network, card, advance
-        self.checkpoint = folder / "last.ckpt"
+        self.checkpoint = folder / CHECKPOINT
         self.last = folder / "last.safetensors"
         self.best = folder / "best.safetensors"
         self.table = folder / "history.csv"
         self.history: list[dict[str, float]] = []
+        # Whether the checkpoint, if there is one, has been read.
+        self.started = False
 
     def state_dict(self) -> dict[str, Any]:
         return {"history": self.history}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.history = list(state_dict["history"])
+        self.history = [
+            {"epoch": int(row["epoch"]), "loss": float(row["loss"]), "accuracy": float(row["accuracy"])}
+            for row in state_dict["history"]
+        ]
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        if len(self.history) != trainer.current_epoch:
+            raise ValueError(f"a history of {len(self.history)} epochs after {trainer.current_epoch}")
+        self.started = True
         self.advance(trainer.global_step)
 
     def on_train_batch_end(
@@ -162,13 +177,15 @@ def _claim(
     settings = {
         "dataset": dataset.name,
         "images": len(dataset.train),
+        # The files behind the name of a folder may have changed.
+        "contents of the images": content_hash([dataset.train.images, dataset.train.labels]).hex()[:16],
         "model": model,
         "recipe": asdict(recipe),
         "defense": str(defense),
         "seed": seed,
         "device": device.kind,
     }
-    claim(folder / "settings.json", settings)
+    claim(folder / SETTINGS, settings)
 
 
 def _tensorboard_logger(folder: Path) -> TensorBoardLogger:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,9 +44,9 @@ class Network:
 class NetworkSource:
     """Where networks come from: `model`, at any stage of its training on `dataset`, or the `weights` of a trained one.
 
-    `model` is a name (`convnet-16`, `package.module:function`) or a module of your own. `weights` is a safetensors file, with a
-    model card (`gradveil train` writes one) or without. Networks that are trained on the way are trained on `device` and kept
-    in `folder`. What comes out is on the CPU.
+    `model` is a name (`convnet-16`, `package.module:function`) or a module of your own. `weights` is a file with a model card
+    (`gradveil train` writes one) or without: safetensors, a state dict, a Lightning checkpoint. Networks that are trained on the
+    way are trained on `device` and kept in `folder`. What comes out is on the CPU.
 
         NetworkSource(dataset, "convnet-16").at(Stage("steps", 20), Prune(0.9)).module
     """
@@ -88,8 +89,16 @@ class NetworkSource:
 
         if self.folder is None:
             raise GradveilError("a whole training needs a folder to be kept in, got none")
-        mark = hashlib.sha256(str(defense).encode()).hexdigest()[:6]
+        # Of other images, or of a model whose code has changed, it is another training.
+        mark = hashlib.sha256(str(defense).encode() + self.content).hexdigest()[:6]
         return Training(self.folder / "trained" / f"{slug(str(defense))}-{mark}-seed{seed}", defense, seed)
+
+    @cached_property
+    def content(self) -> bytes:
+        """A hash of the fresh network and of all images: what changes with the model's code or the files behind a name."""
+        fresh = untrained_model(self.model, self.dataset, seed=self.seed)
+        sets = (self.dataset.train, self.dataset.test)
+        return content_hash([*fresh.state_dict().values(), *(t for one in sets for t in (one.images, one.labels))])
 
     def _fresh_network(self, defense: Defense) -> nn.Module:
         return defense.network(untrained_model(self.model, self.dataset, seed=self.seed), seed=self.seed)
@@ -129,18 +138,19 @@ class NetworkSource:
         if got != expected:
             raise GradveilError(f"{weights}: expected a model for images {expected} ({self.dataset.name}), got {got}")
         stage = Stage("epochs", card.epochs, "" if card.defense == str(_NO_DEFENSE) else card.defense)
+        name = self.model if isinstance(self.model, str) else card.model
         bare = _bare_model(self.model, card)
         if fits(module, bare):
             defended = defense.network(module, seed=self.seed)
-            return Network(defended, card.model, replace(stage, defense_untrained=defended is not module))
+            return Network(defended, name, replace(stage, defense_untrained=defended is not module))
         # The defense was there in training already.
         wanted = defense.network(bare, seed=self.seed)
         if wanted is bare:
-            return Network(module, card.model, stage)
+            return Network(module, name, stage)
         if not fits(module, wanted):
             raise GradveilError(f"{weights}: {defense} changes the network otherwise: use --defense {card.defense!r}")
         wanted.load_state_dict(module.state_dict())
-        return Network(wanted, card.model, stage)
+        return Network(wanted, name, stage)
 
 
 def load_model(path: Path, *, model: Model | None = None) -> tuple[nn.Module, ModelCard]:

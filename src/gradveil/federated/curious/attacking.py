@@ -17,7 +17,7 @@ from gradveil.federated.participant import Participant, image_seed, network_of, 
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.recordings import Recording
 from gradveil.leakage.lineups import Lineup, draw_lineups
-from gradveil.leakage.measuring import reconstruct
+from gradveil.leakage.lots import reconstruct
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import Share, evidence_of
@@ -93,7 +93,7 @@ def attack_recording(
             lineups=tuple(map(seen, lineups)),
             placebos=tuple(map(seen, placebos)),
         )
-        results = reconstruct(scenario, [share], advance)
+        (results,) = reconstruct([(scenario, share)], advance)
     for result in results:
         store.put(result.record, result.animation)
     return [result.record for result in results]

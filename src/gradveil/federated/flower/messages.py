@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor, nn
 
 from gradveil.client import trainable_parameters
 from gradveil.errors import GradveilError
+from gradveil.federated.checking import check_images, check_tensors
 from gradveil.federated.participant import Update
 from gradveil.federated.plan import FederatedPlan
 
@@ -55,30 +55,26 @@ def update_from_records(records: RecordDict, network: nn.Module, *, most: int) -
     """
     facts = records.config_records.get("facts")
     images = None if facts is None else facts.get("images")
-    if type(images) is not int or not 1 <= images <= most:
-        raise GradveilError(f"an update counts for 1 to {most} images, got {images!r}")
+    check_images(images, most=most)
+    assert isinstance(images, int)
     names, parameters = trainable_parameters(network)
     return Update(
-        _check_tensors(records, "gradients", dict(zip(names, parameters, strict=True))),
-        _check_tensors(records, "buffers", dict(network.named_buffers())),
+        _read_tensors(records, "gradients", dict(zip(names, parameters, strict=True))),
+        _read_tensors(records, "buffers", dict(network.named_buffers())),
         images,
     )
 
 
-def _check_tensors(records: RecordDict, part: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a record in the order of `expected`; refused unless they are finite and have its names, shapes and types."""
+def _read_tensors(records: RecordDict, part: str, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a record in the order of `expected`, whose names, shapes and types they must have."""
     record = records.array_records.get(part)
     if record is None or set(record) != set(expected):
         raise GradveilError(f"the {part} of an update do not have the names that the model has")
-    found = record.to_torch_state_dict()
-    for name, like in expected.items():
-        if found[name].shape != like.shape or found[name].dtype != like.dtype:
-            raise GradveilError(
-                f"{part}: {name} is {found[name].dtype} {tuple(found[name].shape)}, "
-                f"the model has {like.dtype} {tuple(like.shape)}"
-            )
-        if not bool(torch.isfinite(found[name]).all()):
-            raise GradveilError(f"{part}: {name} is not finite")
+    try:
+        found = record.to_torch_state_dict()
+    except Exception as error:  # whatever bytes that are no array lead to
+        raise GradveilError(f"the {part} of an update cannot be read ({type(error).__name__})") from error
+    check_tensors(found, expected, part)
     return {name: found[name].to(like.device) for name, like in expected.items()}
 
 

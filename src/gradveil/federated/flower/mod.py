@@ -56,7 +56,7 @@ class DefenseMod:
         if reply.has_error():
             return reply
         for name, record in reply.content.array_records.items():
-            before = _received_weights(name, received, reply.content)
+            before = received_weights(name, received, reply.content)
             reply.content[name] = self._defend(name, before, record, derive_seed(seed, name))
         return reply
 
@@ -104,7 +104,7 @@ def _check_part(defense: Defense) -> None:
             raise GradveilError(f"{defense} acts on the {hook}, which a mod does not see: {remedy}")
 
 
-def _received_weights(name: str, received: Mapping[str, dict[str, Array]], sent: RecordDict) -> dict[str, Array]:
+def received_weights(name: str, received: Mapping[str, dict[str, Array]], sent: RecordDict) -> dict[str, Array]:
     """The weights that came in where `name` goes out: under the same name, or the only ones there are."""
     if name in received:
         return received[name]

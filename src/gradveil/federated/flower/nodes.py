@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 from torch import nn
 
 from gradveil.errors import GradveilError
+from gradveil.federated.checking import MOST_IMAGES
 from gradveil.federated.flower.messages import UpdateRequest, update_from_records
 from gradveil.federated.flower.setup import NUMBER
 from gradveil.federated.participant import Update
@@ -18,8 +19,6 @@ from gradveil.federated.plan import FederatedPlan
 
 logger = logging.getLogger(__name__)
 
-# The largest number of images that a participant without a fixed batch may claim.
-MOST_IMAGES = 10_000_000
 # Seconds between two polls: a fifth of the time waited so far, so that quick answers do not wait and a SuperLink is not asked
 # all the time. Flower's own loop polls every 3.
 SHORTEST_POLL, LONGEST_POLL = 0.02, 1.0

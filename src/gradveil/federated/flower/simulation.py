@@ -55,6 +55,8 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
                 backend_config={
                     "init_args": {
                         "num_cpus": workers,
+                        # Nobody on the network needs to reach it.
+                        "_node_ip_address": "127.0.0.1",
                         "num_gpus": 0,
                         "include_dashboard": False,
                         "log_to_driver": False,

@@ -2,16 +2,19 @@
 
 import copy
 import json
+import logging
 import re
 import time
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gradveil.errors import GradveilError
+from gradveil.federated.checking import are_finite
 from gradveil.federated.folder import CHECKPOINTS
 from gradveil.federated.gossip.group import Group
 from gradveil.federated.gossip.mixing import add_difference, mix, mix_weights
@@ -20,10 +23,12 @@ from gradveil.federated.gossip.settings import GossipSettings
 from gradveil.federated.participant import Update, participants_of
 from gradveil.federated.recordings import RECORDED, Recording
 from gradveil.federated.training import Training
+from gradveil.io.files import parse_object
 from gradveil.io.tensors import part_of
 from gradveil.types import Dataset
 
 KEPT_CHECKPOINTS = 2
+logger = logging.getLogger(__name__)
 
 
 class Peer(Training):
@@ -56,6 +61,11 @@ class Peer(Training):
         message |= {f"buffers/{name}": tensor for name, tensor in update.buffers.items()}
         row = self.settings.topology.weights(self.rank, present)
         messages = self.group.exchange(message, [one for one in row if one != self.rank])
+        for one in [one for one, theirs in messages.items() if not are_finite(theirs)]:
+            # Its part in the mean is this participant's own from now on.
+            row = {**row, self.rank: row[self.rank] + row[one]}
+            del messages[one], row[one]
+            self._refuse(one, "message")
         self._record(messages)
         self._step(messages | {self.rank: message}, row)
 
@@ -106,8 +116,12 @@ class Peer(Training):
             return
         results = [own]
         for other in self.group.others:
-            images, accuracy, distance = self.group.receive(other, figures)["figures"].tolist()
-            results.append(PeerResult(other, int(images), accuracy, len(self.dataset.test), distance))
+            theirs = self.group.receive(other, figures)
+            images, accuracy, distance = theirs["figures"].tolist()
+            if are_finite(theirs) and 0 <= accuracy <= 1:
+                results.append(PeerResult(other, int(images), accuracy, len(self.dataset.test), distance))
+            else:
+                self._refuse(other, "result")
         write_peer_results(self.folder, results)
         self.write_result(self._network(mean))
 
@@ -141,8 +155,19 @@ class Peer(Training):
         # One after the other: everybody's weights at the same time may not fit into memory.
         mean = {name: tensor.clone() for name, tensor in own.items()}
         for other in self.group.others:
-            add_difference(mean, own, self.group.receive(other, own), 1 / self.group.size)
+            theirs = self.group.receive(other, own)
+            if are_finite(theirs):
+                add_difference(mean, own, theirs, 1 / self.group.size)
+            else:  # as if it had the weights of participant 0
+                self._refuse(other, "weights")
         return mean
+
+    def _refuse(self, one: int, what: str) -> None:
+        """Say that something of another participant does not count; only participant 0 writes the log of all."""
+        said = f"the {what} of participant {one} is refused (not finite); went on without"
+        if self.rank == 0:
+            self.note(said)
+        logger.warning("participant %d, round %d: %s", self.rank, self.round, said)
 
     def _network(self, state: Mapping[str, Tensor]) -> nn.Module:
         network = copy.deepcopy(self.server.network)
@@ -172,7 +197,8 @@ class Peer(Training):
             half.unlink()  # it was being written when somebody killed us
         own = self._checkpoints()
         introduction = {"settings": self.settings.fingerprint(self.dataset), "rounds": sorted(own)}
-        introductions = [json.loads(text) for text in self.group.gather_texts("start", json.dumps(introduction))]
+        texts = self.group.gather_texts("start", json.dumps(introduction))
+        introductions = [_read_introduction(other, text) for other, text in enumerate(texts)]
         for other, theirs in enumerate(introductions):
             if theirs["settings"] != introductions[0]["settings"]:
                 raise GradveilError(
@@ -193,3 +219,17 @@ class Peer(Training):
             curious = self.curiosity.participant
             if curious not in present or not present.intersection(self.settings.topology.neighbours(curious)):
                 self.note(f"curious participant {curious} got no message, so nothing is recorded")
+
+
+def _read_introduction(other: int, text: str) -> dict[str, Any]:
+    """What another participant says of itself; it may be anyone."""
+    try:
+        found = parse_object(text)
+        rounds = found["rounds"]
+        if not isinstance(rounds, list) or not all(type(one) is int for one in rounds) or "settings" not in found:
+            raise GradveilError("no rounds or no settings")
+    except (GradveilError, KeyError) as error:
+        raise GradveilError(
+            f"participant {other} does not say what it trains ({error}); use gradveil for all"
+        ) from error
+    return found

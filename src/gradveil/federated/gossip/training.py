@@ -4,12 +4,13 @@ import time
 from pathlib import Path
 
 from gradveil.errors import GradveilError
-from gradveil.federated.folder import claiming
+from gradveil.federated.folder import SETTINGS, claiming
 from gradveil.federated.gossip.group import NEWS_SECONDS, START_SECONDS, Group, open_store
 from gradveil.federated.gossip.peer import Peer
 from gradveil.federated.gossip.processes import MOST_HERE, run_local_peers
 from gradveil.federated.gossip.results import GossipResult, read_result
 from gradveil.federated.gossip.settings import GossipSettings
+from gradveil.io.locks import working_alone
 from gradveil.parallel import using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.types import Dataset
@@ -30,6 +31,7 @@ def gossip(settings: GossipSettings, dataset: Dataset, folder: Path, *, progress
         raise GradveilError(f"one machine runs at most {MOST_HERE} participants at a time, got {plan.participants}")
     with (
         claiming(folder, plan, settings.curiosity, settings.topology.text, device=settings.device),
+        working_alone(folder / SETTINGS),
         progress(_title(settings), plan.rounds, "steps") as advance,
     ):
         run_local_peers(settings, dataset, folder, advance)

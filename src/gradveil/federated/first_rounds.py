@@ -1,0 +1,58 @@
+"""What a federated app of somebody's own sent in its first rounds, as a mod wrote it down."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from gradveil.client import trainable_parameters
+from gradveil.errors import GradveilError
+from gradveil.io.tensors import part_of, read_tensors, write_tensors
+from gradveil.models.structure import copy_module
+from gradveil.types import Gradients
+
+FORMAT = "gradveil-round-1"
+WANTED = "round; a recording_mod writes them"
+
+
+def write_round(
+    folder: Path, number: int, node: str, before: Mapping[str, Tensor], after: Mapping[str, Tensor], lr: float
+) -> Path:
+    """Write the weights before a round, and the update (before - after) / lr of a node."""
+    moved = {name: one for name, one in before.items() if one.is_floating_point()}
+    tensors = {f"state/{name}": tensor for name, tensor in before.items()}
+    tensors |= {f"update/{name}": ((one.double() - after[name].double()) / lr).float() for name, one in moved.items()}
+    path = folder / f"round-{number:06}-node-{node}.safetensors"
+    write_tensors(path, tensors, FORMAT, {"round": number, "node": node, "names": list(before)})
+    return path
+
+
+def rounds_in(folder: Path | str) -> list[Path]:
+    """The rounds in a folder, earliest first."""
+    return sorted(Path(folder).glob("round-*-node-*.safetensors"))
+
+
+def load_round(path: Path, model: nn.Module) -> tuple[nn.Module, Gradients]:
+    """A copy of `model` with the weights before the round, and the node's update by parameter name.
+
+    Arrays without names are taken in the order of the model's `state_dict()`.
+
+        network, update = load_round(path, model)
+        invert(network, update, image_shape=(1, 28, 28), images=4, client=FedAvg(lr=0.1, batch=4))
+    """
+    tensors = read_tensors(path, WANTED)
+    state, update = part_of(tensors, "state"), part_of(tensors, "update")
+    network = copy_module(model).eval()
+    expected = network.state_dict()
+    if len(state) == len(expected) and all(name.isdecimal() for name in state):
+        names = dict(zip(sorted(state, key=int), expected, strict=True))
+        state = {names[name]: one for name, one in state.items()}
+        update = {names[name]: one for name, one in update.items() if name in names}
+    if {name: one.shape for name, one in state.items()} != {name: one.shape for name, one in expected.items()}:
+        raise GradveilError(f"{path}: does not fit the model: expected names and shapes of its state_dict()")
+    network.load_state_dict(state)
+    trained = trainable_parameters(network)[0]
+    if missing := [name for name in trained if name not in update or not bool(torch.isfinite(update[name]).all())]:
+        raise GradveilError(f"{path}: expected a finite update of {missing[0]!r}, got none")
+    return network, {name: update[name] for name in trained}

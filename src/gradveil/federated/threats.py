@@ -1,0 +1,41 @@
+"""The threats of a collaborative training, from what it wrote down of itself."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from gradveil.client import FedAvg, parse_client
+from gradveil.errors import GradveilError
+from gradveil.federated.folder import SETTINGS
+from gradveil.federated.plan import LARGEST_PLAN, FederatedPlan
+from gradveil.io.files import parse_file
+from gradveil.leakage.threat import Clients, Knowledge, Threat
+
+
+def threats_in(folder: Path) -> tuple[Threat, ...]:
+    """What the server of a training in `folder` (`gradveil federate --out`) can attack: a threat per number of those summed.
+
+    It has no labels and no order of the images, batch norm is at work, and it attacks as the participants train.
+    """
+    plan, sums = parse_file(folder / SETTINGS, _parse, largest=2 * LARGEST_PLAN, remedy="expected a folder of federate")
+    return tuple(threat_of(plan, count, name=f"{folder.resolve().name} sum of {count}") for count in sums)
+
+
+def threat_of(plan: FederatedPlan, summed: int, *, name: str) -> Threat:
+    """The threat of a plan whose server sees the mean of `summed` participants."""
+    if plan.batch is None:
+        raise GradveilError("participants take all of their images: say how many in a threat file, images = 100")
+    clients, client = Clients(plan.batch, summed=summed, batch_norm="train"), parse_client(plan.client)
+    if isinstance(client, FedAvg):
+        clients = replace(clients, epochs=client.epochs, batch=client.batch, rate=client.lr)
+    return Threat(name[:60], knows=Knowledge(labels="read", order=False), clients=clients)
+
+
+def _parse(text: str) -> tuple[FederatedPlan, tuple[int, ...]]:
+    try:
+        raw = json.loads(text)
+        around = {name: raw.pop(name, None) for name in ("curious", "topology", "device")}
+        sums = tuple(int(one) for one in (around["curious"] or {}).get("sums", (1,)))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise GradveilError(f"not the settings of a training ({type(error).__name__})") from error
+    return FederatedPlan.from_json(json.dumps(raw)), sums
