@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -9,7 +10,12 @@ from torch import Tensor
 from gradveil.naming import lookup
 from gradveil.scores.decibels import Contrast, decibels, smoothness
 from gradveil.scores.definitions import DEFINITIONS, Definition, shorten
+from gradveil.scores.identification import IdentificationScore
 from gradveil.scores.similarity import Similarity
+from gradveil.transforms import Policy
+
+if TYPE_CHECKING:
+    from gradveil.scores.scorer import Scorer
 
 # Of the 20 or 21 published points five give the same area, see docs/search.md; one is enough to tell bad policies from good ones.
 POINTS = 5
@@ -19,9 +25,32 @@ POINTS = 5
 PrivacyFunction = Callable[[Similarity, Tensor, Tensor, Tensor], Tensor]
 
 
+class Score(Protocol):
+    """What a search can race policies on: one value per image, higher where an attacker gets more.
+
+    A function of transformed images is a `PrivacyScore`. A score that has to know the policy, the images as they were or both of
+    the scorer's networks is a class of its own with these three members, such as `IdentificationScore`. Use a frozen dataclass:
+    its settings tell one study from another.
+    """
+
+    @property
+    def evaluations(self) -> int:
+        """Gradients per image."""
+        ...
+
+    @property
+    def quick(self) -> "Score | None":
+        """A cheaper look at the same, for the start of a race."""
+        ...
+
+    def measure(self, scorer: "Scorer", policy: Policy, indices: Tensor) -> Tensor:
+        """The values (N,) of the test images at `indices` (N,) under the policy; the same whatever other images are asked for."""
+        ...
+
+
 @dataclass(frozen=True)
 class PrivacyScore:
-    """A privacy score for `Scorer`.
+    """A privacy score for `Scorer`, of transformed images.
 
     `function(network, images, labels, noise)` gives one value per image, see `PrivacyFunction`. `evaluations` is the number
     of gradients it takes per image. `quick` is a cheaper look at the same, for the start of a race.
@@ -35,6 +64,11 @@ class PrivacyScore:
 
     def __call__(self, network: Similarity, images: Tensor, labels: Tensor, noise: Tensor) -> Tensor:
         return self.function(network, images, labels, noise)
+
+    def measure(self, scorer: "Scorer", policy: Policy, indices: Tensor) -> Tensor:
+        """The values (N,) of the test images at `indices` (N,) under the policy."""
+        images, labels = scorer.transform(policy, indices)
+        return self(scorer.network, images, labels, scorer.noise(indices, images))
 
 
 @dataclass(frozen=True)
@@ -93,8 +127,9 @@ def published_definition(definition: str, points: int | None = POINTS) -> Defini
 
 
 # By name, a function of the definition: some scores have no use for it.
-SCORES: dict[str, Callable[[Definition], PrivacyScore]] = {
+SCORES: dict[str, Callable[[Definition], Score]] = {
     "grad-sim": area,
     "smooth-grad-sim": lambda definition: area(definition, lambda area: Smooth(Nearness(area))),
     "smooth-contrast": lambda _: PrivacyScore(Smooth(Contrast()), Contrast.evaluations),
+    "identification": lambda _: IdentificationScore(),
 }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.devices import CPU, Device
-from gradveil.errors import GradveilError
+from gradveil.errors import GradveilError, NotFinite
 from gradveil.naming import lookup
 from gradveil.progress import Advance, ignore
 from gradveil.randomness import generator
@@ -16,15 +16,20 @@ from gradveil.scores import reference
 from gradveil.scores.definitions import Definition
 from gradveil.scores.estimate import Estimate
 from gradveil.scores.pixels import pixel_statistics
-from gradveil.scores.privacy import POINTS, SCORES, PrivacyScore, curves, published_definition
+from gradveil.scores.privacy import POINTS, SCORES, Score, curves, published_definition
 from gradveil.scores.similarity import AT_ONCE, Similarity
 from gradveil.transforms import Policy
 from gradveil.types import ImageSet, to_unit
 
-# The first test images belong to the attacks; a score that had seen them would be no prediction.
+# The first test images belong to the attacks; a score that had seen them would be no prediction. Of few images, it is half.
 KEPT_FOR_ATTACKS = 100
 # Enough to know what a policy makes of images.
 PIXEL_IMAGES = 64
+
+
+def kept_for_attacks(test_images: int) -> int:
+    """How many of the test images no score looks at."""
+    return min(KEPT_FOR_ATTACKS, test_images // 2)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Scorer:
     there are without using an image twice. The models compute on `device`, wherever they are.
 
     `score` is a name in `SCORES`, computed as `definition` says at `points` points (None takes all published ones), or a
-    `PrivacyScore` of your own:
+    `PrivacyScore` (or any `Score`) of your own:
 
         Scorer(model, fresh, test, score=PrivacyScore(brightness, evaluations=0))
     """
@@ -61,7 +66,7 @@ class Scorer:
     batch_size: int = 100
     definition: str = "paper"
     points: int | None = POINTS
-    score: str | PrivacyScore = "grad-sim"
+    score: str | Score = "grad-sim"
     seed: int = 0
     device: Device = CPU
 
@@ -69,7 +74,7 @@ class Scorer:
         if not 1 <= self.images <= self.available:
             raise GradveilError(
                 f"can score on 1 to {max(self.available, 0)} images, got {self.images}: "
-                f"{len(self.held_out)} test images, the first {KEPT_FOR_ATTACKS} are kept for attacks"
+                f"{len(self.held_out)} test images, the first {self.kept} are kept for attacks"
             )
         if self.batches < 1 or self.batch_size < 1:
             raise GradveilError(f"S_acc needs at least one batch of one image, got {self.batches} of {self.batch_size}")
@@ -81,9 +86,9 @@ class Scorer:
             return Scores(self.privacy(policy, advance=advance), self.accuracy(policy))
 
     @cached_property
-    def privacy_score(self) -> PrivacyScore:
+    def privacy_score(self) -> Score:
         """`score` itself, or the one it names; looked up once, so that processes without that name get it too."""
-        if isinstance(self.score, PrivacyScore):
+        if not isinstance(self.score, str):
             return self.score
         return lookup(SCORES, self.score, "score")(published_definition(self.definition, self.points))
 
@@ -102,7 +107,7 @@ class Scorer:
     @cached_property
     def order(self) -> Tensor:
         """The images S_pri takes, spread evenly over those not kept for attacks, shuffled: any first few are a fair sample."""
-        spread = KEPT_FOR_ATTACKS + torch.arange(self.images) * self.available // self.images
+        spread = self.kept + torch.arange(self.images) * self.available // self.images
         return spread[torch.randperm(self.images, generator=generator(self.seed, "order"))]
 
     def privacy(
@@ -124,27 +129,35 @@ class Scorer:
         """What the policy makes of images, without any gradient: the mean of their `pixel_statistics`."""
         indices = self.order[:PIXEL_IMAGES]
         # On the CPU, like whatever decides a search: the numbers are the same everywhere.
-        images, plain = self._transform(policy, indices)[0].cpu(), to_unit(self.held_out.take(indices).images)
+        images, plain = self.transform(policy, indices)[0].cpu(), to_unit(self.held_out.take(indices).images)
         return tuple(pixel_statistics(images, plain).double().mean(0).tolist())
 
-    def _values(self, score: PrivacyScore, policy: Policy, indices: Tensor) -> list[float]:
-        images, labels = self._transform(policy, indices)
-        found = score(self.network, images, labels, noise(self.seed, indices.tolist(), images)).cpu()
+    def _values(self, score: Score, policy: Policy, indices: Tensor) -> list[float]:
+        found = score.measure(self, policy, indices).cpu()
         if not bool(found.isfinite().all()):
             worst = int(indices[~found.isfinite()][0])
             raise NotFinite(f"the gradient for test image {worst} under {policy} is not finite: S_pri is undefined")
         return [float(value) for value in found]
 
-    def _transform(self, policy: Policy, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def transform(self, policy: Policy, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Images (N, C, H, W) in [0, 1] under the policy, and their labels."""
         chosen = self.held_out.take(indices)
         transformed = to_unit(policy(chosen.images, seed=self.seed, indices=indices))
         return transformed.to(self.device.torch), chosen.labels.to(self.device.torch)
 
+    def noise(self, indices: Tensor, like: Tensor) -> Tensor:
+        """Uniform noise of the shape of `like`, (N, C, H, W), a function of each image's number alone."""
+        return noise(self.seed, indices.tolist(), like)
+
+    @property
+    def kept(self) -> int:
+        """Test images that are kept for attacks: the first 100, or half of fewer than 200."""
+        return kept_for_attacks(len(self.held_out))
+
     @property
     def available(self) -> int:
         """Test images that are not kept for attacks."""
-        return len(self.held_out) - KEPT_FOR_ATTACKS
+        return len(self.held_out) - self.kept
 
     @property
     def distinct_batches(self) -> int:
@@ -154,24 +167,20 @@ class Scorer:
     def curves(self, policy: Policy, definition: Definition, *, most: int, first: int = 0) -> Tensor:
         """(N, P): GradSim at the points of `definition` for the images at `first` to `most` in their order."""
         indices = self.order[first:most]
-        images, labels = self._transform(policy, indices)
-        return curves(self.network, images, labels, noise(self.seed, indices.tolist(), images), definition)
+        images, labels = self.transform(policy, indices)
+        return curves(self.network, images, labels, self.noise(indices, images), definition)
 
     def accuracy(self, policy: Policy, batches: range | None = None) -> Estimate:
         """S_acc of `policy`, one value per batch: of all batches, or of those numbered `batches`."""
         size = min(self.batch_size, self.available)
         numbers = batches if batches is not None else range(self.distinct_batches)
-        parts = [self._transform(policy, KEPT_FOR_ATTACKS + number * size + torch.arange(size)) for number in numbers]
+        parts = [self.transform(policy, self.kept + number * size + torch.arange(size)) for number in numbers]
         found = reference.accuracy(self._untrained, parts, variant="code" if self.definition == "code" else "mean")
         if not all(map(torch.isfinite, torch.tensor(found.values))):
             raise NotFinite(
                 f"the untrained model's reaction to images under {policy} is not finite: S_acc is undefined"
             )
         return found
-
-
-class NotFinite(GradveilError):
-    """A score that is not a number."""
 
 
 def noise(seed: int, indices: Sequence[int], like: Tensor) -> Tensor:

@@ -2,13 +2,14 @@
 
 from gradveil.searching.plan import SearchPlan
 from gradveil.searching.race import RaceRound
-from gradveil.searching.result import Candidate, SearchResult, disjoint_hybrid
+from gradveil.searching.result import Candidate, Control, SearchResult, disjoint_hybrid
 from gradveil.searching.running import search
 from gradveil.searching.sampling import SAMPLERS
 
 __all__ = [
     "SAMPLERS",
     "Candidate",
+    "Control",
     "RaceRound",
     "SearchPlan",
     "SearchResult",

@@ -2,10 +2,12 @@
 
 import math
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
-from gradveil.scores import Scorer
+from gradveil.parallel import RunJobs, run_jobs
+from gradveil.scores import NotFinite, Scorer
 from gradveil.searching.ledger import LedgerEntry
 from gradveil.transforms import Policy
 
@@ -28,11 +30,12 @@ class AccuracyFilter:
     rows: tuple[int, ...]  # images of each batch
 
     @classmethod
-    def of(cls, scorer: Scorer, allowance: float) -> "AccuracyFilter":
+    def of(cls, scorer: Scorer, allowance: float, run: RunJobs = run_jobs) -> "AccuracyFilter":
         """The filter for a scorer's untrained model and images."""
-        found = LedgerEntry()
-        for number in range(scorer.distinct_batches):
-            found += measure_batch(scorer, Policy.parse("identity"), number)
+        jobs = [(Policy.parse("identity"), number) for number in range(scorer.distinct_batches)]
+        found = sum_of_batches(jobs, dict(run(partial(measure_one, scorer), jobs)))
+        if found.failed:
+            raise NotFinite(found.failed)
         summed = scorer.definition == "code"
         return cls(_redundancies(found, summed), allowance, summed, found.rows)
 
@@ -77,6 +80,24 @@ def measure_batch(scorer: Scorer, policy: Policy, batch: int) -> LedgerEntry:
     """S_acc of the policy on one batch."""
     found = scorer.accuracy(policy, range(batch, batch + 1))
     return LedgerEntry(accuracy=found.values, rows=(found.evaluations,))
+
+
+# A policy, and the number of a batch.
+BatchJob = tuple[Policy, int]
+
+
+def measure_one(scorer: Scorer, job: BatchJob) -> tuple[BatchJob, LedgerEntry]:
+    """As `measure_batch`, for a worker; a score that is not finite is part of the result."""
+    try:
+        with scorer.device.computing("--workers"):
+            return job, measure_batch(scorer, *job)
+    except NotFinite as error:
+        return job, LedgerEntry(failed=str(error))
+
+
+def sum_of_batches(jobs: Sequence[BatchJob], found: Mapping[BatchJob, LedgerEntry]) -> LedgerEntry:
+    """What was found on all batches, in their order."""
+    return sum((found[job] for job in jobs), LedgerEntry())
 
 
 def _redundancies(entry: LedgerEntry, summed: bool) -> tuple[float, ...]:

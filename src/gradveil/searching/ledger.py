@@ -49,6 +49,10 @@ class LedgerEntry:
     pixels: tuple[float, ...] = ()
     failed: str | None = None
 
+    def __post_init__(self) -> None:
+        if len(self.accuracy) != len(self.rows) or not all(0 < count < 2**31 for count in self.rows):
+            raise ValueError(f"{len(self.accuracy)} batches with {str(self.rows)[:40]} images")
+
     @property
     def size(self) -> int:
         """How much is known."""
@@ -73,6 +77,25 @@ def _explaining_failures() -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _refusing_damage(shown: str) -> Iterator[None]:
+    """Make one line of a study that can be opened and holds something else than a search."""
+    try:
+        yield
+    except (
+        SQLAlchemyError,
+        OptunaError,
+        ImportError,
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        RuntimeError,
+    ) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        raise GradveilError(f"{shown}: not a readable study ({why}); remove it or choose another place") from error
+
+
 class Ledger:
     """The entries of a search in the Optuna storage at `place`: a file for SQLite, any storage URL, or None for memory."""
 
@@ -85,16 +108,26 @@ class Ledger:
         self._entries: dict[str, LedgerEntry] = {}
         self._trials: dict[str, int] = {}
         self._closed: set[str] = set()
-        self.read()
+        self._pixels = 0  # how many figures of its pixels an entry has
+        with _refusing_damage(_shown(place)):
+            self._take_in()
 
     @_explaining_failures()
     def read(self) -> None:
         """Take in what the storage holds."""
+        self._take_in()
+
+    def _take_in(self) -> None:
         for trial in self._storage.get_all_trials(self._study, deepcopy=False):
             policy, data = trial.user_attrs.get("policy"), trial.user_attrs.get(_SCORES)
             if policy is None or data is None:
                 continue  # not one of ours
+            if not isinstance(policy, str):
+                raise ValueError(f"a policy called {str(policy)[:40]}")
             entry = from_fields(LedgerEntry, data)
+            if entry.pixels and self._pixels and len(entry.pixels) != self._pixels:
+                raise ValueError(f"{policy[:40]} has {len(entry.pixels)} pixel figures, others {self._pixels}")
+            self._pixels = len(entry.pixels) or self._pixels
             # Two machines may have opened a trial for the same policy; the one that knows more counts.
             if policy not in self._entries or entry.size >= self._entries[policy].size:
                 self._entries[policy], self._trials[policy] = entry, trial._trial_id
@@ -154,22 +187,22 @@ class Ledger:
 def _open(place: Path | str | None, fingerprint: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, int]:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     url = f"sqlite:///{place}" if isinstance(place, Path) else place
-    shown = str(place).partition("@")[2] or str(place)  # a URL may hold a password
     # A study with two objectives is another study.
     name = STUDY if len(objectives) == 1 else f"{STUDY}-two-objectives"
-    try:
+    with _refusing_damage(_shown(place)):
         if isinstance(place, Path):
             place.parent.mkdir(parents=True, exist_ok=True)
         storage, study = _open_study(url, name, objectives)
-    except (SQLAlchemyError, OptunaError, ImportError, OSError, ValueError) as error:
-        raise GradveilError(
-            f"{shown}: not a readable study ({type(error).__name__}); remove it or choose another place"
-        ) from error
-    found = study.user_attrs.get("fingerprint", fingerprint)
+        found = study.user_attrs.get("fingerprint", fingerprint)
+        if found == fingerprint:
+            study.set_user_attr("fingerprint", fingerprint)
     if found != fingerprint:
-        raise GradveilError(f"{shown} holds a search with other settings; remove it or choose another place")
-    study.set_user_attr("fingerprint", fingerprint)
+        raise GradveilError(f"{_shown(place)} holds a search with other settings; remove it or choose another place")
     return storage, storage.get_study_id_from_name(name)
+
+
+def _shown(place: Path | str | None) -> str:
+    return str(place).partition("@")[2] or str(place)  # a URL may hold a password
 
 
 def _open_study(url: str | None, name: str, objectives: tuple[str, ...]) -> tuple[BaseStorage, optuna.Study]:
@@ -198,7 +231,7 @@ def fingerprint(scorer: Scorer) -> str:
         scorer.points,
         scorer.score if isinstance(scorer.score, str) else describe(scorer.score),
         scorer.seed,
-        describe(scorer.privacy_score.function),
+        describe(scorer.privacy_score),
         scorer.device.kind,
     ]
     settings += [str(scorer.trained), str(scorer.untrained)]

@@ -7,7 +7,8 @@ from gradveil.errors import GradveilError
 from gradveil.naming import lookup
 from gradveil.searching.sampling import SAMPLERS, MakeSampler
 
-GRADIENTS_PER_POLICY = 26
+# The race may look so often at every policy, on average.
+LOOKS_PER_POLICY = 13
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,10 @@ class SearchPlan:
     line between in and out; who cannot get in drops out. `confidence` is that of all rounds together. With `sharing`, policies
     that make similar images lend each other strength; without, each stands on its own looks.
 
-    It ends when nobody else could get in, or the images or `gradients` are spent (default: 26 per policy and what the last
-    measurement takes; the published procedure takes over 2,000 per policy). The winners are measured again on `fresh` images
-    that the race has not seen. First looks, the accuracy of those who lead, and the last measurement are never cut short.
+    It ends when nobody else could get in, or the images or `gradients` are spent. By default these are 13 first looks per policy
+    (26 gradients for the published score, whose procedure takes over 2,000) and what the last measurement takes. The winners are
+    measured again on `fresh` images that the race has not seen. First looks, the accuracy of those who lead, and the last
+    measurement are never cut short.
     """
 
     policies: int = 1500
@@ -51,3 +53,7 @@ class SearchPlan:
     def make_sampler(self) -> MakeSampler:
         """`sampler` itself, or the one it names."""
         return lookup(SAMPLERS, self.sampler, "sampler") if isinstance(self.sampler, str) else self.sampler
+
+    def race_gradients(self, look: int) -> int:
+        """What the race may take where nothing else is said and a first look at an image takes `look` gradients."""
+        return LOOKS_PER_POLICY * look * self.policies

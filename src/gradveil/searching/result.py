@@ -36,6 +36,36 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Control:
+    """What winners have to beat: `identity` is to do nothing, `random` a hybrid of policies that nobody searched for.
+
+    It is measured on the images that the winners are measured on. `beaten_by` are those of them that are clearly more private, by
+    paired tests that share the chance of an error. `gap` is the confidence interval of the first winner's score minus this one's,
+    below 0 where it is more private.
+    """
+
+    name: str
+    policy: Policy
+    privacy: Estimate
+    interval: tuple[float, float] | None
+    accuracy: Estimate
+    beaten_by: tuple[Policy, ...]
+    gap: tuple[float, float] | None
+
+    def summary(self) -> dict[str, object]:
+        """The figures as plain data, for JSON."""
+        return {
+            "name": self.name,
+            "policy": str(self.policy),
+            "privacy": self.privacy.summary(),
+            "interval": None if self.interval is None else list(self.interval),
+            "accuracy": self.accuracy.summary(),
+            "beaten_by": [str(policy) for policy in self.beaten_by],
+            "gap": None if self.gap is None else list(self.gap),
+        }
+
+
+@dataclass(frozen=True)
 class PolicyOutcome:
     """A policy as the race left it, after so many images.
 
@@ -54,7 +84,8 @@ class SearchResult:
     """The best policies, most private first, the hybrid of the best disjoint ones, and what it took to find them.
 
     `settled` says that nobody else could still belong to the best, at the asked confidence; `contenders` are those who could:
-    the budget did not reach for telling. `front` is the Pareto front as the race saw the policies.
+    the budget did not reach for telling. `front` is the Pareto front as the race saw the policies. `controls` are what the best
+    have to beat; `verdict` says so where they do not.
     """
 
     best: tuple[Candidate, ...]
@@ -68,6 +99,21 @@ class SearchResult:
     evaluations: int
     confidence: float
     accuracy_threshold: float
+    controls: tuple[Control, ...] = ()
+
+    @property
+    def verdict(self) -> str | None:
+        """What has to be said before anything else: that the winner is not clearly more private than a control. None if it is."""
+        winner = self.best[0]
+        equal = [one for one in self.controls if winner.policy not in one.beaten_by]
+        if not equal:
+            return None
+        said = {"identity": "nothing", "random": "random policies"}
+        scores = ", ".join(f"{one.name} {one.privacy.mean:.4f}" for one in equal)
+        return (
+            f"no better than {' or '.join(said.get(one.name, one.name) for one in equal)}: the winner {winner.policy} scores "
+            f"{winner.privacy.mean:.4f}, {scores} (lower is more private, {winner.privacy.n} images)"
+        )
 
     @property
     def discarded(self) -> int:
@@ -82,7 +128,9 @@ class SearchResult:
     def summary(self) -> dict[str, object]:
         """The result as plain data, for JSON."""
         return {
+            "verdict": self.verdict or "the winner is clearly more private than identity and random policies",
             "policies": [candidate.summary() for candidate in self.best],
+            "controls": [control.summary() for control in self.controls],
             "hybrid": str(self.hybrid),
             "settled": self.settled,
             "contenders": [str(policy) for policy in self.contenders],

@@ -4,30 +4,30 @@ S_acc costs as much as many looks, and most policies lose without it: only those
 """
 
 import math
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from optuna.trial import TrialState
 from scipy import stats
 
 from gradveil.errors import GradveilError
-from gradveil.parallel import LOCAL, RunJobs, check_backend, starting_workers, using_one_thread
+from gradveil.parallel import LOCAL, check_backend, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.scores import NotFinite, Scorer
 from gradveil.searching.accuracy_filter import AccuracyFilter
 from gradveil.searching.belief import Belief, believe, surest
 from gradveil.searching.board import Board
 from gradveil.searching.conclusion import conclude
+from gradveil.searching.controls import CONTROLS, Controls
 from gradveil.searching.ledger import Ledger, fingerprint
-from gradveil.searching.plan import GRADIENTS_PER_POLICY, SearchPlan
+from gradveil.searching.plan import SearchPlan
 from gradveil.searching.race import RaceRound, affordable
 from gradveil.searching.result import SearchResult, disjoint_hybrid
 from gradveil.searching.sampling import RandomSampler
-from gradveil.searching.scoring import Goal, reach_goal
+from gradveil.searching.scoring import Goal
+from gradveil.searching.workers import Workers
 from gradveil.transforms import Policy
 
 Say = Callable[[str], None]
@@ -65,12 +65,12 @@ def search(
     objectives = ("minimize", "maximize") if plan.sampler == "nsga2" else ("minimize",)
     ledger = Ledger(storage, fingerprint(scorer), objectives=objectives)
     # As the workers: the last digits must not depend on the number of threads.
-    with using_one_thread(), scorer.device.computing("--batches"):
-        with suppress(NotFinite):  # finds out how the model is best looked at
-            scorer.privacy(Policy.parse("identity"), range(1), quick=True)
-        accuracy_filter = AccuracyFilter.of(scorer, plan.redundancy)
+    with using_one_thread(), scorer.device.computing("--batches"), suppress(NotFinite):
+        scorer.privacy(Policy.parse("identity"), range(1), quick=True)  # finds out how the model is best looked at
     with starting_workers(workers, backend) as work:
-        return _Search(scorer, plan, ledger, accuracy_filter, work, progress, say).run()
+        accuracy_filter = AccuracyFilter.of(scorer, plan.redundancy, work)
+        team = Workers(scorer, accuracy_filter, ledger, work, workers, progress)
+        return _Search(scorer, plan, ledger, accuracy_filter, team, say).run()
 
 
 @dataclass
@@ -79,8 +79,7 @@ class _Search:
     plan: SearchPlan
     ledger: Ledger
     filter: AccuracyFilter
-    work: RunJobs
-    progress: Progress
+    workers: Workers
     say: Say
 
     def __post_init__(self) -> None:
@@ -114,7 +113,7 @@ class _Search:
         hybrid = self.hybrid(best)
         result = conclude(self.board, self.beliefs, best, others, hybrid, self.rounds, self.plan.confidence)
         self.close(result)
-        return result
+        return Controls(self.board, self.fresh, self.plan.confidence).compare(self.workers.run, result)
 
     def explore(self) -> list[Policy]:
         """A first look at every policy that is asked for; gives those that may race."""
@@ -255,29 +254,15 @@ class _Search:
         return {policy: replace(self.board.goals[policy], full=images) for policy in racing}
 
     def gradients_left(self) -> int:
-        """What the race may still take, when the last measurement and a partner for the hybrid are set aside."""
-        last = self.plan.keep * self.fresh * self.costs["full"] + sum(self.filter.rows)
-        most = self.plan.gradients or GRADIENTS_PER_POLICY * self.plan.policies + last
+        """What the race may still take, when the last measurement, controls and a partner for the hybrid are set aside."""
+        last = (self.plan.keep + CONTROLS) * self.fresh * self.costs["full"] + (1 + CONTROLS) * sum(self.filter.rows)
+        most = self.plan.gradients or self.plan.race_gradients(min(self.costs.values())) + last
         return max(0, most - self.board.gradients_spent() - last)
 
     def compute(self, title: str, goals: Mapping[Policy, Goal]) -> None:
         """Compute what policies lack to their goals, and keep it."""
         self.board.goals.update(goals)
-        lacking = [p for p, goal in goals.items() if not goal.is_reached(self.ledger[p], self.filter)]
-        if self.ledger.shared and lacking:  # machines that share a study begin at different places
-            start = secrets.randbelow(len(lacking))
-            lacking = lacking[start:] + lacking[:start]
-        with self.progress(title, len(goals), "policies") as advance:
-            advance(len(goals) - len(lacking))
-            jobs = (
-                (policy, goals[policy], entry)
-                for policy in lacking
-                if not goals[policy].is_reached(entry := self.ledger.latest(policy), self.filter)
-            )
-            work = partial(reach_goal, self.scorer, self.filter)
-            for policy, entry in self.work(work, jobs, describe=lambda job: f"policy {job[0]}"):
-                self.ledger.write(policy, entry)
-                advance(1)
+        self.workers.reach(title, goals)
 
     def hybrid(self, best: list[Policy]) -> Policy:
         """The best that share no function. A partner from outside the best must pass the filter too."""

@@ -53,6 +53,11 @@ class Goal:
 Job = tuple[Policy, Goal, LedgerEntry]
 
 
+def describe_job(job: Job) -> str:
+    """Which policy it is about, for messages."""
+    return f"policy {job[0]}"
+
+
 def reach_goal(scorer: Scorer, accuracy_filter: AccuracyFilter, job: Job) -> tuple[Policy, LedgerEntry]:
     """The policy with everything that its goal asks for."""
     with scorer.device.computing("--workers"):
