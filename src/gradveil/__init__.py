@@ -10,6 +10,7 @@
     gv.search(gv.Scorer(model, model, data.test))                           # policies
     gv.federate(gv.FederatedPlan(data.name, "convnet-16"), data, folder)
     gv.audit(gv.AuditPlan("convnet-16", (gv.defenses.Prune(0.9),)), data, folder)
+    gv.audit_model(my_model, my_loader, folder, mean=mean, std=std)         # your objects as they are
 
 Names and submodules load on first use, so that `import gradveil` and `gradveil --help` stay quick.
 """
@@ -39,17 +40,22 @@ if TYPE_CHECKING:
     from gradveil.attacks.inverting import invert
     from gradveil.auditing import AuditPlan
     from gradveil.auditing.matrix import run_audit as audit
+    from gradveil.auditing.own import audit_model
     from gradveil.client import Aggregate, FedAvg, share
     from gradveil.datasets import load
     from gradveil.devices import Device
     from gradveil.devices import parse_device as device
+    from gradveil.federated.first_rounds import load_round, rounds_in
     from gradveil.federated.plan import FederatedPlan
     from gradveil.federated.rounds import federate
     from gradveil.leakage.identification import identify
     from gradveil.leakage.measuring import measure
     from gradveil.leakage.metrics import psnr
     from gradveil.leakage.scenario import Scenario
+    from gradveil.leakage.threat import Clients, Knowledge, Threat
     from gradveil.models import build, untrained_model
+    from gradveil.models.losses import with_loss
+    from gradveil.models.normalizing import with_normalization
     from gradveil.report import write_page
     from gradveil.scores import Scorer
     from gradveil.searching import SearchPlan, search
@@ -72,10 +78,14 @@ _HOMES = {
     "PolicyTransform": "transforms",
     "Recipe": "training",
     "Scenario": "leakage.scenario",
+    "Clients": "leakage.threat",
+    "Knowledge": "leakage.threat",
+    "Threat": "leakage.threat",
     "Scorer": "scores",
     "SearchPlan": "searching",
     "Stage": "training.stage",
     "audit": "auditing.matrix:run_audit",
+    "audit_model": "auditing.own",
     "build": "models",
     "device": "devices:parse_device",
     "federate": "federated.rounds",
@@ -83,13 +93,17 @@ _HOMES = {
     "invert": "attacks.inverting",
     "load": "datasets",
     "load_policy": "transforms",
+    "load_round": "federated.first_rounds",
     "measure": "leakage.measuring",
     "psnr": "leakage.metrics",
     "register": "transforms",
+    "rounds_in": "federated.first_rounds",
     "search": "searching",
     "share": "client",
     "train": "training",
     "untrained_model": "models",
+    "with_loss": "models.losses",
+    "with_normalization": "models.normalizing",
     "write_page": "report",
 }
 
@@ -97,11 +111,13 @@ __all__ = [
     "Aggregate",
     "AuditPlan",
     "Batch",
+    "Clients",
     "Device",
     "Evidence",
     "FedAvg",
     "FederatedPlan",
     "GradveilError",
+    "Knowledge",
     "Policy",
     "PolicyDataset",
     "PolicyTransform",
@@ -110,9 +126,11 @@ __all__ = [
     "Scorer",
     "SearchPlan",
     "Stage",
+    "Threat",
     "__version__",
     "attacks",
     "audit",
+    "audit_model",
     "auditing",
     "build",
     "datasets",
@@ -125,11 +143,13 @@ __all__ = [
     "leakage",
     "load",
     "load_policy",
+    "load_round",
     "measure",
     "models",
     "psnr",
     "register",
     "report",
+    "rounds_in",
     "scores",
     "search",
     "searching",
@@ -138,6 +158,8 @@ __all__ = [
     "training",
     "transforms",
     "untrained_model",
+    "with_loss",
+    "with_normalization",
     "write_page",
 ]
 

@@ -33,9 +33,9 @@ class Accuracy:
     test_images: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.accuracy <= 1 or self.test_images < 1:
+        if not 0 <= self.accuracy <= 1 or not 1 <= self.test_images < 2**31:
             raise GradveilError(
-                f"an accuracy lies between 0 and 1 and has test images, got {self.accuracy} on {self.test_images}"
+                f"an accuracy lies between 0 and 1 and has test images, got {self.accuracy} on {str(self.test_images)[:40]}"
             )
 
 

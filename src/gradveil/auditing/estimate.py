@@ -2,8 +2,9 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -15,7 +16,7 @@ from gradveil.auditing.plan import AuditPlan
 from gradveil.client import batch_norm_mode
 from gradveil.defenses import NoDefense
 from gradveil.leakage.results import results_of
-from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.scenario import Scenario, ScenarioKey
 from gradveil.leakage.shares import Share
 from gradveil.parallel import LOCAL, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
@@ -32,9 +33,9 @@ ITERATIONS, TRAINING_STEPS = 3, 2
 
 @dataclass(frozen=True)
 class AttackCost:
-    """What one attack on one image takes on one thread; `seconds` is the whole of it, with what is measured afterwards.
+    """What one attack on one message takes on one thread; `seconds` is the whole of it, with what is measured afterwards.
 
-    `memory_mb` is the most that the process has had in memory so far.
+    `memory_mb` is the most that the process has had in memory so far. It is done so many `times`.
     """
 
     defense: str
@@ -45,18 +46,17 @@ class AttackCost:
     seconds: float
     device: str
     memory_mb: float
+    times: int = 1
 
 
 @dataclass(frozen=True)
 class AuditEstimate:
     """How much an audit is.
 
-    - `jobs` are attacks, each on one image; at every stage all of `costs` are met by every image.
+    - `jobs` are attacks, each on one message; `costs` say how often each is made.
     - `trainings` are whole ones; `steps` are all training steps, also those of the stages.
     """
 
-    images: int
-    stages: int
     costs: tuple[AttackCost, ...]
     trainings: int
     steps: int
@@ -74,16 +74,16 @@ class AuditEstimate:
 
     @property
     def jobs(self) -> int:
-        return self.images * self.stages * len(self.costs)
+        return sum(cost.times for cost in self.costs)
 
     @property
     def iterations(self) -> int:
-        return self.images * self.stages * sum(cost.iterations for cost in self.costs)
+        return sum(cost.times * cost.iterations for cost in self.costs)
 
     @property
     def worker_seconds(self) -> float:
         """If one worker does everything."""
-        attacks = self.images * self.stages * sum(cost.seconds for cost in self.costs)
+        attacks = sum(cost.times * cost.seconds for cost in self.costs)
         return attacks + self.steps * self.seconds_per_step
 
     @property
@@ -99,9 +99,9 @@ def estimate_audit(
 
     Attacks that end early, because they match or stop getting better, and attacks that share loops take less than is estimated.
     """
-    image = spread_indices(dataset.train, plan.images, seed=plan.seed)[0]
+    indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, device=plan.device)
-    stage = plan.stages[0] if plan.stages[0].unit == "weights" else Stage()
+    stage = plan.every_stage[0] if plan.every_stage[0].unit == "weights" else Stage()
     costs: list[AttackCost] = []
     with (
         progress("measuring", len(plan.defenses), "steps") as advance,
@@ -109,22 +109,29 @@ def estimate_audit(
     ):
         for defense in plan.defenses:
             network = source.at(stage, defense).module
-            costs += jobs(partial(attack_cost, network, dataset, image), plan.scenarios(dataset.name, stage, defense))
+            scenarios = [one for where in plan.every_stage for one in plan.scenarios(dataset.name, where, defense)]
+            times = Counter(replace(one, stage=stage).key for one in scenarios)
+            wanted = {(here := replace(one, stage=stage)).key: here for one in scenarios}
+            found = dict(jobs(partial(attack_cost, network, dataset, indices), wanted.values()))
+            shares = {key: times[key] * (plan.images // key.batch) for key in wanted}
+            costs += [replace(found[key], times=shares[key]) for key in wanted]
             advance(1)
     steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
-    trained = {plan.seed} if any(one.unit == "epochs" for one in plan.stages) else set()
+    trained = {plan.seed} if any(one.unit == "epochs" for one in plan.every_stage) else set()
     trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
-    early = sum(int(one.count) for one in plan.stages if one.unit == "steps")
+    early = sum(int(one.count) for one in plan.every_stage if one.unit == "steps")
     steps = trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
     per_step = seconds_per_step(source, dataset) if steps else 0.0
-    return AuditEstimate(plan.images, len(plan.stages), tuple(costs), trainings, steps, per_step, workers)
+    return AuditEstimate(tuple(costs), trainings, steps, per_step, workers)
 
 
 class _Enough(Exception):
     """Ends an attack whose iterations were measured."""
 
 
-def attack_cost(network: nn.Module, dataset: Dataset, image: int, scenario: Scenario) -> AttackCost:
+def attack_cost(
+    network: nn.Module, dataset: Dataset, indices: list[int], scenario: Scenario
+) -> tuple[ScenarioKey, AttackCost]:
     """What one attack of the scenario takes, from its first iterations and from measuring noise as if it had been rebuilt."""
     start = time.perf_counter()
     network = scenario.device.place(network)
@@ -132,7 +139,7 @@ def attack_cost(network: nn.Module, dataset: Dataset, image: int, scenario: Scen
         scenario.device.computing("the size of the model"),
         batch_norm_mode(network, training=scenario.batch_norm == "train"),
     ):
-        share = Share.of(scenario, network, dataset.train, (image,), dataset.test)
+        share = Share.of(scenario, network, dataset.train, tuple(indices[: scenario.batch]), dataset.test)
         attack = share.adapted_attack(scenario)
         setup = time.perf_counter() - start
         first, per_iteration = iteration_times(attack, share)
@@ -145,9 +152,17 @@ def attack_cost(network: nn.Module, dataset: Dataset, image: int, scenario: Scen
     seconds = setup + first + (attack.steps - 1) * per_iteration + measured
     key = scenario.key
     device = scenario.device.kind
-    return AttackCost(
-        key.defense, key.attack, key.attacker, attack.steps, per_iteration, seconds, device, peak_memory_mb()
+    cost = AttackCost(
+        key.defense,
+        ", ".join(part for part in (key.attack, key.threat_in_words) if part),
+        key.attacker,
+        attack.steps,
+        per_iteration,
+        seconds,
+        device,
+        peak_memory_mb(),
     )
+    return key, cost
 
 
 def iteration_times(attack: Attack, share: Share) -> tuple[float, float]:

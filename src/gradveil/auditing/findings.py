@@ -4,15 +4,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gradveil.auditing.power import SIGNIFICANT
+from gradveil.auditing.situation import Situation, Situations
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.auditing.success import Success, success
 from gradveil.leakage.identification import Identification, identify, identify_placebos
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.proportions import Proportion, proportion
-from gradveil.training.stage import Stage
 
 WORST_IMAGES = 5
+_UNNAMED = Situations()
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class AttackFindings:
 
 @dataclass(frozen=True)
 class Findings:
-    """All attacks on one defense at one stage of one model.
+    """All attacks on one defense at one stage of one model, under one threat.
 
     `worst` is the attack by the attacker who identifies best, and figures of the cell are its figures. `images` are its images by
     index, `exposed` those it ranks highest. `p` is the smallest p-value of any attack, corrected for how many were tried.
@@ -80,7 +81,7 @@ class Findings:
 
     dataset: str
     model: str
-    stage: Stage
+    stage: Situation
     defense: str
     n: int
     worst: AttackFindings
@@ -93,7 +94,7 @@ class Findings:
     attacks: tuple[AttackFindings, ...]
 
     @property
-    def setting(self) -> tuple[str, str, Stage]:
+    def setting(self) -> tuple[str, str, Situation]:
         """What has to be equal for two defenses to be comparable."""
         return self.dataset, self.model, self.stage
 
@@ -118,12 +119,15 @@ class Findings:
         return 0.5 if self.identified is None else self.identified.percentile
 
 
-def findings_of(records: Sequence[Record], eps: Sequence[float]) -> list[Findings]:
-    """The findings of every (dataset, model, stage, defense), early stages first and the undefended before the defended."""
-    cells: dict[tuple[str, str, Stage, str], list[Record]] = {}
+def findings_of(records: Sequence[Record], eps: Sequence[float], situations: Situations = _UNNAMED) -> list[Findings]:
+    """The findings of every (dataset, model, stage, defense), early stages first and the undefended before the defended.
+
+    `situations` names the threats.
+    """
+    cells: dict[tuple[str, str, Situation, str], list[Record]] = {}
     for record in records:
         of = record.scenario
-        cells.setdefault((of.dataset, of.model, of.stage, of.defense), []).append(record)
+        cells.setdefault((of.dataset, of.model, situations(of), of.defense), []).append(record)
     ordered = sorted(cells, key=lambda cell: (*cell[:2], cell[2], cell[3] != UNDEFENDED, cell[3]))
     return [_findings_of_cell(cell, cells[cell], sorted(set(eps))) for cell in ordered]
 
@@ -143,7 +147,7 @@ def worst_of(attacks: Collection[AttackFindings]) -> AttackFindings:
     return max(attacks, key=badness)
 
 
-def _findings_of_cell(cell: tuple[str, str, Stage, str], records: list[Record], eps: Sequence[float]) -> Findings:
+def _findings_of_cell(cell: tuple[str, str, Situation, str], records: list[Record], eps: Sequence[float]) -> Findings:
     by_attack: dict[tuple[str, str], dict[int, Record]] = {}
     # The same image may be there more than once, say in other batches; that which comes last by its batch counts, so that
     # nothing is chosen by its outcome.

@@ -2,19 +2,23 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from gradveil.auditing.accuracy import Accuracy
 from gradveil.auditing.claim import CLAIM, Claim
+from gradveil.auditing.evidence import EVIDENCE, FolderEvidence, left_out
 from gradveil.auditing.notes import NOTES, RunNotes
 from gradveil.auditing.plan import TOLERANCE, AuditSettings
 from gradveil.auditing.properties import StageProperties
+from gradveil.auditing.situation import Situations
 from gradveil.auditing.tables import ACCURACIES, PROPERTIES
 from gradveil.errors import GradveilError
 from gradveil.io.files import read_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.store import read_record
+from gradveil.leakage.threat import PLAIN, Threat
 
 LARGEST_FILE = 64 * 2**20
 # Equal images have 200 dB; what is beyond that was not measured.
@@ -33,7 +37,7 @@ class StoredRecord:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Everything in a run folder that could be read; `problems` could not be, `absent` is not there.
+    """Everything in a run folder that could be read; `problems` could not be, `absent` is not there or does not count.
 
     Two folders are equal where the same was measured in them, whatever they are called.
     """
@@ -64,6 +68,18 @@ class RunFolder:
     def tolerance(self) -> float:
         return TOLERANCE if self.plan is None else self.plan.tolerance
 
+    @cached_property
+    def situations(self) -> Situations:
+        """Where records belong, with the names that the plans give to threats, the last plan first."""
+        return Situations.of(
+            (threat, plan.stages_of(threat)) for plan in reversed(self.plans) for threat in plan.threats
+        )
+
+    def describe_threat(self, name: str) -> str:
+        """The threat of this name in words."""
+        named = {threat.name: threat.describe() for plan in self.plans for threat in plan.threats}
+        return named.get(name, name or Threat(PLAIN).describe())
+
     def describes(self, dataset: str, model: str) -> bool:
         """Whether the accuracies and properties, which name no network, are of this one: the plan's."""
         return self.plan is None or (self.plan.dataset, self.plan.model) == (dataset, model)
@@ -83,8 +99,11 @@ def read_run(folder: Path) -> RunFolder:
     if not folder.is_dir():
         raise GradveilError(f"{folder}: no such run folder; gradveil attack and gradveil demo make one")
     problems: list[str] = []
-    stored = _read_records(folder, problems)
+    everything, evidence = _read_records(folder, problems), _read(folder / EVIDENCE, FolderEvidence.from_json, problems)
+    stored = [one for one in everything if evidence is None or evidence.counts(one.name, one.record)]
+    stale = [one.name for one in everything if one not in stored] if len(stored) < len(everything) else []
     if not stored:
+        problems += [left_out(stale)] if stale else []
         more = f" ({problems[0]})" if problems else ""
         raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
     plain = RunNotes(title=f"Run {folder.resolve().name}", commands=())
@@ -97,7 +116,10 @@ def read_run(folder: Path) -> RunFolder:
         tuple(_read(folder / ACCURACIES.name, ACCURACIES.parse, problems) or ()),
         tuple(_read(folder / PROPERTIES.name, PROPERTIES.parse, problems) or ()),
         tuple(problems),
-        tuple(f"{name} is not there: {without}." for name, without in _WITHOUT.items() if not (folder / name).exists()),
+        (
+            *([left_out(stale)] if stale else []),
+            *(f"{name} is not there: {without}." for name, without in _WITHOUT.items() if not (folder / name).exists()),
+        ),
     )
 
 

@@ -1,13 +1,14 @@
 """Run an audit: every cell of its matrix, and the trainings that accuracy needs; what was done before is not done again."""
 
 from collections.abc import Callable
-from itertools import product
+from itertools import chain
 from pathlib import Path
 
 import torch
 
 from gradveil.auditing.accuracy import Accuracy
 from gradveil.auditing.claim import CLAIM, claim, read_claim
+from gradveil.auditing.evidence import add_evidence, begin_evidence
 from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.perception import Metric, perceptual_distances
 from gradveil.auditing.plan import AuditPlan, AuditSettings
@@ -18,8 +19,11 @@ from gradveil.auditing.tables import ACCURACIES, PERCEPTION, PROPERTIES
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
 from gradveil.io.locks import locking
-from gradveil.leakage.measuring import measure
+from gradveil.leakage.lots import Cell
+from gradveil.leakage.measuring import measure_all
 from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.store import attacked_content
 from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
@@ -49,37 +53,42 @@ def run_audit(
     indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
     if plan.weights is not None:
-        source.at(plan.stages[0])  # weights that do not fit are refused before anything is written
+        source.at(plan.every_stage[0])  # weights that do not fit are refused before anything is written
     for table in (ACCURACIES, PROPERTIES, PERCEPTION):
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
     if (folder / CLAIM).exists():
         read_claim(folder)
+    content = source.content  # a model that cannot be built is refused before anything is written
     with locking(folder):
         plans = claim(plan.settings(dataset.name), folder).plans
+        begin_evidence(folder, content)
     say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
     records: list[Record] = []
     properties: list[StageProperties] = []
     with starting_workers(workers, backend) as jobs:
         accuracies = measure_accuracies(plan, source, workers=workers, backend=backend, jobs=jobs, progress=progress)
-        for stage, defense in product(plan.stages, plan.defenses):
-            network = source.at(stage, defense, progress=progress).module
-            if defense == NoDefense():
-                with plan.device.computing("the size of the model"):
-                    here = plan.device.place(network)
-                    properties += stage_properties(here, str(stage), dataset.train, indices)
-            for scenario in plan.scenarios(dataset.name, stage, defense):
-                records += measure(
-                    scenario,
-                    network,
-                    dataset.train,
-                    indices,
-                    folder,
-                    public=dataset.test,
-                    workers=workers,
-                    backend=backend,
-                    jobs=jobs,
-                    progress=progress,
-                )
+        for stage in plan.every_stage:
+            cells: list[Cell] = []
+            for defense in plan.defenses:
+                network = source.at(stage, defense, progress=progress).module
+                add_evidence(folder, str(stage), str(defense), attacked_content(network, dataset.train, dataset.test))
+                if defense == NoDefense():
+                    with plan.device.computing("the size of the model"):
+                        here = plan.device.place(network)
+                        properties += stage_properties(here, str(stage), dataset.train, indices)
+                for scenario in plan.scenarios(dataset.name, stage, defense):
+                    cells.append(Cell(scenario, network, behind(scenario, indices)))
+            measured = measure_all(
+                cells,
+                dataset.train,
+                folder,
+                public=dataset.test,
+                workers=workers,
+                backend=backend,
+                jobs=jobs,
+                progress=progress,
+            )
+            records += chain.from_iterable(measured)
     perceived = [] if metric is None else perceptual_distances(records, metric)
     with locking(folder):  # another process may add to the same tables
         ACCURACIES.add(folder, accuracies)
@@ -100,7 +109,7 @@ def measure_accuracies(
         for seed in range(plan.seed, plan.seed + plan.trainings)
         for defense in plan.defenses
     ]
-    needed = any(stage.unit == "epochs" for stage in plan.stages)
+    needed = any(stage.unit == "epochs" for stage in plan.every_stage)
     attacked = [source.training(defense, plan.seed) for defense in plan.defenses if needed]
     trainings = {one.folder: one for one in (*asked, *attacked)}
     if not trainings:
@@ -124,6 +133,14 @@ def measure_accuracies(
         Accuracy(str(one.defense), one.seed, results[one.folder].accuracy, results[one.folder].test_images)
         for one in asked
     ]
+
+
+def behind(scenario: Scenario, indices: list[int]) -> tuple[int, ...]:
+    """The images that are attacked, whole batches of them. Batches are drawn at random: participants do not sort by class."""
+    if scenario.batch == 1:
+        return tuple(indices)
+    order = torch.randperm(len(indices), generator=generator(scenario.seed, "batches")).tolist()
+    return tuple(indices[place] for place in order[: len(indices) - len(indices) % scenario.batch])
 
 
 def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from gradveil.auditing.comparisons import attack_keys, is_control, worst_among
 from gradveil.auditing.folder import RunFolder
+from gradveil.auditing.situation import Situation
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.auditing.study import Judgment, Study
 from gradveil.auditing.verdicts import Tone
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.training.stage import Stage
 
-Key = tuple[str, str, Stage, str]
+Key = tuple[str, str, Situation, str]
 # (dataset, stage, index): participants crop images anew in every round, so that one number is another original there.
-ImageKey = tuple[str, Stage, int]
+ImageKey = tuple[str, Situation, int]
 
 _WORDS: dict[Tone, str] = {
     "leaks": "second leaks more",
@@ -32,7 +32,7 @@ class Pair:
 
     dataset: str
     model: str
-    stage: Stage
+    stage: Situation
     defense: str
     first: Judgment | None
     second: Judgment | None
@@ -96,4 +96,6 @@ def _by_key(study: Study) -> dict[Key, Judgment]:
 
 
 def _originals(run: RunFolder) -> dict[ImageKey, str]:
-    return {(one.scenario.dataset, one.scenario.stage, one.index): one.pictures["original"] for one in run.records}
+    return {
+        (one.scenario.dataset, run.situations(one.scenario), one.index): one.pictures["original"] for one in run.records
+    }

@@ -75,7 +75,7 @@ def perceptual_distances(records: Sequence[Record], metric: Metric) -> list[Perc
         of = record.scenario
         found.append(
             PerceptualDistance(
-                str(of.stage),
+                str(of.stage) + (f", {of.threat_in_words}" if of.threat_in_words else ""),
                 of.defense,
                 of.attack_in_words,
                 of.attacker,

@@ -4,11 +4,12 @@ import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from gradveil.attacks import ATTACKS, Attack, Attacker, AttackSettings, attack_settings, fast, parse_attack
+from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
 from gradveil.defenses import Defense, NoDefense, Random, parse_defense
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
-from gradveil.leakage.scenario import UNDEFENDED, Scenario, ScenarioKey
+from gradveil.leakage.scenario import Scenario, ScenarioKey
+from gradveil.leakage.threat import PLAIN, THREATS, Threat, check_names
 from gradveil.models import Model, model_name
 from gradveil.naming import format_settings
 from gradveil.training.early import MOST_STEPS
@@ -26,14 +27,15 @@ class AuditPlan:
     """Everything that decides an audit of a model on a dataset.
 
     - `model` is a name or a module of your own; `weights` a safetensors file for it.
-    - `defenses`, `attacks` are objects. Undefended gradients and random policies are always there, to compare with, and every
-      defense meets an attacker who knows it.
+    - `defenses`, `attacks` are objects; a defense may also be a policy file, or a text such as `prune:0.9`. Undefended
+      gradients and random policies are always there, to compare with, and every defense meets an attacker who knows it.
     - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
     - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
       private image ranks above, where 0.5 is chance.
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
     - `device` is where networks are trained and attacked.
+    - `threats` say who attacks and how participants train; without any, one image is behind one gradient.
 
         AuditPlan("convnet-16", defenses=(Prune(0.9),), attacks=(fast(iterations=200),), images=16)
     """
@@ -50,9 +52,12 @@ class AuditPlan:
     seed: int = 0
     tolerance: float = TOLERANCE
     device: Device = CPU
+    threats: tuple[Threat, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *self.defenses)}.values()))
+        # A policy file, or any defense by its text, is read once: afterwards the policy itself is the text.
+        given = (parse_defense(str(one)) if isinstance(one, str | Path) else one for one in self.defenses)
+        object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *given)}.values()))
         settings = self.settings("")  # bad numbers are refused there
         if settings.parse_stages() != self.stages:
             stages = ", ".join(map(str, self.stages))
@@ -61,15 +66,25 @@ class AuditPlan:
     @property
     def attacks_per_defense(self) -> int:
         """How many attacks, each by every attacker, a defense goes through at a stage."""
-        return len(self.attacks) * max(len(attackers_of(str(defense))) for defense in self.defenses)
+        attackers = (
+            len(threat.attackers(str(defense))) for defense in self.defenses for threat in threats_of(self.threats)
+        )
+        return len(self.attacks) * max(attackers)
+
+    @property
+    def every_stage(self) -> tuple[Stage, ...]:
+        """The stages of the plan, and those that only some threat has."""
+        return self.settings("").every_stage
 
     def scenarios(self, dataset: str, stage: Stage, defense: Defense) -> list[Scenario]:
         """What is attacked of one defense at one stage."""
-        name = model_name(self.model)
+        name, settings = model_name(self.model), self.settings(dataset)
         return [
-            Scenario(dataset, name, stage, attack, defense, attacker, self.seed, device=self.device)
+            threat.on(Scenario(dataset, name, stage, attack, defense, attacker, self.seed, device=self.device))
+            for threat in threats_of(self.threats)
             for attack in self.attacks
-            for attacker in attackers_of(str(defense))
+            for attacker in threat.attackers(str(defense))
+            if stage in settings.stages_of(threat)
         ]
 
     def settings(self, dataset: str) -> "AuditSettings":
@@ -90,6 +105,7 @@ class AuditPlan:
             self.seed,
             self.tolerance,
             self.device.kind,
+            self.threats,
         )
 
     def _stage_text(self, stage: Stage) -> str:
@@ -120,6 +136,7 @@ class AuditSettings:
     seed: int = 0
     tolerance: float = TOLERANCE
     device: str = CPU.kind
+    threats: tuple[Threat, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
@@ -140,7 +157,10 @@ class AuditSettings:
             raise GradveilError(f"expected a device such as cpu or cuda, got {self.device!r}")
         if not 0.5 < self.tolerance <= 1:
             raise GradveilError(f"expected a tolerance above 0.5, which is chance, up to 1, got {self.tolerance:g}")
-        self.parse_stages()
+        check_names(self.threats)
+        for threat in threats_of(self.threats):
+            threat.count(self.images)
+            self.stages_of(threat)
 
     def parse(self) -> AuditPlan:
         """The plan that the texts name; bad names are refused here."""
@@ -157,44 +177,64 @@ class AuditSettings:
             self.seed,
             self.tolerance,
             parse_device(self.device),
+            self.threats,
         )
 
     def parse_stages(self) -> tuple[Stage, ...]:
         """The stages that the texts name."""
-        for stage in self.stages:
+        return self._parse_stages(self.stages)
+
+    def stages_of(self, threat: Threat) -> tuple[Stage, ...]:
+        """The stages at which a threat attacks."""
+        return self._parse_stages(threat.stages or self.stages)
+
+    @property
+    def every_stage(self) -> tuple[Stage, ...]:
+        """The stages of the plan, and those that only some threat has."""
+        every = [*self.parse_stages(), *(stage for threat in self.threats for stage in self.stages_of(threat))]
+        asked = {stage for threat in threats_of(self.threats) for stage in self.stages_of(threat)}
+        return tuple(stage for stage in dict.fromkeys(every) if stage in asked)
+
+    def _parse_stages(self, stages: tuple[str, ...]) -> tuple[Stage, ...]:
+        for stage in stages:
             if stage not in (TRAINED, GIVEN) and (re.fullmatch(r"\d{1,6}", stage) is None or int(stage) > MOST_STEPS):
                 raise GradveilError(f"expected stages such as 0, 20 (training steps) or trained, got {stage!r}")
-        if self.weights is not None and self.stages != (TRAINED,):
+        if self.weights is not None and stages != (TRAINED,):
             raise GradveilError("weights bring the stage with them: use --stages trained")
         named = {
             TRAINED: Stage("epochs", self.epochs) if self.weights is None else Stage("weights"),
             GIVEN: Stage("weights"),
         }
-        return tuple(named.get(stage) or Stage("steps", int(stage)) for stage in self.stages)
+        return tuple(named.get(stage) or Stage("steps", int(stage)) for stage in stages)
 
-    def _attack(self, text: str) -> tuple[str, AttackSettings]:
+    def _attack(self, text: str, threat: Threat) -> tuple[str, AttackSettings]:
         """As records name it; an attack of somebody's own is known by its text only."""
-        known = text.partition(":")[0] in ATTACKS
-        return attack_settings(parse_attack(text, iterations=self.iterations)) if known else (text, AttackSettings())
+        if text.partition(":")[0] not in ATTACKS:
+            return text, AttackSettings()
+        return attack_settings(parse_attack(text, iterations=self.iterations, labels=threat.knows.labels))
 
-    def scenario_keys(self) -> list[ScenarioKey]:
-        """What the plan attacks, as records are filed."""
-        return [
-            replace(
-                ScenarioKey(self.dataset, self.model, stage, defense, name, None, self.seed, attacker=attacker),
-                **asdict(settings),
-                device=self.device,
-            )
-            for stage in self.parse_stages()
+    def scenario_keys(self) -> dict[ScenarioKey, int]:
+        """What the plan attacks, as records are filed, and on how many images."""
+        return {
+            threat.on_key(
+                replace(
+                    ScenarioKey(self.dataset, self.model, stage, defense, name, None, self.seed, attacker=attacker),
+                    **asdict(settings),
+                    device=self.device,
+                ),
+                settings.labels,
+            ): threat.count(self.images)
+            for threat in threats_of(self.threats)
+            for stage in self.stages_of(threat)
             for defense in self.defenses
-            for name, settings in map(self._attack, self.attacks)
-            for attacker in attackers_of(defense)
-        ]
+            for name, settings in (self._attack(attack, threat) for attack in self.attacks)
+            for attacker in threat.attackers(defense)
+        }
 
 
-def attackers_of(defense: str) -> tuple[Attacker, ...]:
-    """Who attacks it: what is undefended leaves nothing to know."""
-    return ("plain",) if defense == UNDEFENDED else ("plain", "adaptive")
+def threats_of(threats: tuple[Threat, ...]) -> tuple[Threat, ...]:
+    """The threats of a plan: without any, the worst case."""
+    return threats or (THREATS[PLAIN],)
 
 
 def split_names(text: str) -> tuple[str, ...]:

@@ -12,13 +12,14 @@ from gradveil.auditing.findings import Findings, findings_of
 from gradveil.auditing.folder import RunFolder, read_run
 from gradveil.auditing.placebo import Placebo, placebo_of
 from gradveil.auditing.properties import image_properties
+from gradveil.auditing.situation import Situation
 from gradveil.auditing.statements import statements
 from gradveil.auditing.summary import OverallVerdict, overall_verdicts
 from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Grade, Level, Verdict, verdicts_on
 from gradveil.auditing.vulnerability import Vulnerability, vulnerability_of
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.training.stage import Stage
+from gradveil.leakage.threat import PLAIN
 
 # For one defense, and for several.
 _HEADLINES: dict[Level, tuple[str, str]] = {
@@ -71,6 +72,21 @@ class DefenseSummary:
 
 
 @dataclass(frozen=True)
+class ThreatStep:
+    """One threat of several: the verdict on every defense, at the stage that decides."""
+
+    threat: str
+    description: str
+    verdicts: dict[str, Verdict]
+
+    @classmethod
+    def of(cls, threat: str, description: str, verdicts: Sequence[Verdict]) -> "ThreatStep":
+        decisive = {one.defense: one for one in overall_verdicts(verdicts)}
+        chosen = {one.defense: one for one in verdicts if one.stage == decisive[one.defense].stage}
+        return cls(threat or PLAIN, description, {defense: chosen[defense] for defense in decisive})
+
+
+@dataclass(frozen=True)
 class Study:
     """What the records of a run folder show: findings, verdicts, accuracy losses, and which images are vulnerable."""
 
@@ -81,7 +97,7 @@ class Study:
         """Early stages first; of each the undefended gradient, random policies, and then the defenses as the plans have them."""
         planned = dict.fromkeys(defense for plan in reversed(self.run.plans) for defense in plan.defenses)
         order = {defense: place for place, defense in enumerate(planned)}
-        findings = findings_of(self.run.records, self.run.eps)
+        findings = findings_of(self.run.records, self.run.eps, self.run.situations)
         settings = {setting: place for place, setting in enumerate(dict.fromkeys(one.setting for one in findings))}
         return sorted(
             findings,
@@ -110,9 +126,9 @@ class Study:
         return self.losses.get(defense) if self.run.describes(dataset, model) else None
 
     @cached_property
-    def stages(self) -> dict[tuple[str, str, Stage], list[Judgment]]:
+    def stages(self) -> dict[tuple[str, str, Situation], list[Judgment]]:
         """By (dataset, model, stage)."""
-        stages: dict[tuple[str, str, Stage], list[Judgment]] = {}
+        stages: dict[tuple[str, str, Situation], list[Judgment]] = {}
         for found, verdict in zip(self.findings, self.verdicts, strict=True):
             loss = self.loss(found.dataset, found.model, found.defense)
             claims = () if found.defense == UNDEFENDED else statements(found, loss)
@@ -135,6 +151,19 @@ class Study:
         return networks
 
     @cached_property
+    def steps(self) -> dict[tuple[str, str], list[ThreatStep]]:
+        """By (dataset, model) where several threats were audited: every defense under each of them, in the plan's order."""
+        networks: dict[tuple[str, str], dict[str, list[Verdict]]] = {}
+        for found, verdict in sorted(zip(self.findings, self.verdicts, strict=True), key=lambda pair: pair[0].stage):
+            threats = networks.setdefault((found.dataset, found.model), {})
+            threats.setdefault(found.stage.threat, []).append(verdict)
+        return {
+            key: [ThreatStep.of(threat, self.run.describe_threat(threat), own) for threat, own in threats.items()]
+            for key, threats in networks.items()
+            if len(threats) > 1
+        }
+
+    @cached_property
     def placebos(self) -> dict[tuple[str, str], Placebo | None]:
         """By (dataset, model): how images that were not attacked rank, at 50% if the measure is sound."""
         networks: dict[tuple[str, str], list[Record]] = {}
@@ -147,11 +176,12 @@ class Study:
         """The images of every setting, with the properties known at its stage."""
         vulnerabilities = []
         for setting, judgments in self.stages.items():
+            situations = self.run.situations
             records = [
-                r for r in self.run.records if (r.scenario.dataset, r.scenario.model, r.scenario.stage) == setting
+                r for r in self.run.records if (r.scenario.dataset, r.scenario.model, situations(r.scenario)) == setting
             ]
             properties = image_properties(records)
-            at_stage = [one for one in self.run.properties if one.stage == str(setting[2])]
+            at_stage = [one for one in self.run.properties if one.stage == str(setting[2].stage)]
             if at_stage and self.run.describes(*setting[:2]):
                 properties["loss"] = {one.index: one.loss for one in at_stage}
                 properties["gradient norm"] = {one.index: one.gradient_norm for one in at_stage}

@@ -41,7 +41,7 @@ def _worst(group: Sequence[Verdict]) -> OverallVerdict:
     stages, silent = tuple(one.stage for one in tested), tuple(one.stage for one in group if one.level == FAILED)
     if tested:
         worst = min(tested, key=lambda one: (_WORST_FIRST.index(one.level), -one.percentile))
-        where = _all_of(stages) if len(stages) == 1 else f"Worst of {len(stages)} stages ({worst.stage})"
+        where = _all_of(stages) if len(stages) == 1 else f"Worst of {len(stages)} cases ({worst.stage})"
         unsaid = (
             f" Where the attacks fail even without a defense it was not tested: {', '.join(silent)}." if silent else ""
         )

@@ -1,6 +1,5 @@
 """The tables beside an audit's records. Audits of one folder add to them."""
 
-import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from gradveil.auditing.perception import PerceptualDistance
 from gradveil.auditing.properties import StageProperties
 from gradveil.errors import GradveilError
 from gradveil.io.files import parse_file, write_json
-from gradveil.io.typed_json import from_fields
+from gradveil.io.typed_json import from_fields, parse_json
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -32,7 +31,7 @@ class Table(Generic[T]):
     def parse(self, text: str) -> list[T]:
         """The rows in a file's text; it may come from anyone."""
         try:
-            raw = json.loads(text)
+            raw = parse_json(text)
             if not isinstance(raw, list):
                 raise ValueError(f"expected a list, got {type(raw).__name__}")
             return [from_fields(self.kind, row) for row in raw]

@@ -141,7 +141,7 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
         else compare_with_controls(findings, random)
     )
     doubts = [] if undefended or bare is None else find_doubts(findings, bare, tolerance)
-    level = _level(findings, bare, doubts)
+    level = level_of(findings, bare, doubts)
     found = findings.identified
     needed = None
     each = [attack.identified for attack in findings.attacks if attack.identified is not None]
@@ -173,7 +173,8 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
     )
 
 
-def _level(findings: Findings, bare: Findings | None, doubts: Sequence[str]) -> Level:
+def level_of(findings: Findings, bare: Findings | None, doubts: Sequence[str]) -> Level:
+    """The verdict in a word; `bare` are the findings without the defense, `doubts` what keeps it from "protects"."""
     if leaks(findings):
         return LEAKS
     if bare is None or findings.identified is None:

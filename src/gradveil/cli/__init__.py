@@ -1,6 +1,8 @@
 """The command line: names become objects here, and nowhere else."""
 
 import inspect
+import io
+import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -19,11 +21,14 @@ from gradveil.cli.invert import invert
 from gradveil.cli.operations import operations
 from gradveil.cli.options import expand
 from gradveil.cli.policies import apply, count, show
+from gradveil.cli.recommend import recommend
 from gradveil.cli.report import report
 from gradveil.cli.score import score
 from gradveil.cli.search import search
+from gradveil.cli.stopping import exit_code, stopping_on_signals
 from gradveil.cli.train import train
 from gradveil.errors import GradveilError
+from gradveil.io.files import FULL
 from gradveil.version import __version__
 
 app = typer.Typer(
@@ -58,7 +63,22 @@ def _add(app: typer.Typer, *commands: Callable[..., None]) -> None:
 
 
 _add(
-    app, demo, data, audit, train, score, search, operations, defenses, apply, attack, invert, federate, curious, report
+    app,
+    demo,
+    data,
+    audit,
+    recommend,
+    train,
+    score,
+    search,
+    operations,
+    defenses,
+    apply,
+    attack,
+    invert,
+    federate,
+    curious,
+    report,
 )
 about_policies = typer.Typer(no_args_is_help=True, help="Show what a policy does. Count how many policies there are.")
 _add(about_policies, show, count)
@@ -82,6 +102,20 @@ def options(
 
 def main() -> None:
     """Run the command line. What a user can mend is one line on standard error and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
+    with stopping_on_signals() as received:
+        try:
+            _run()
+        except BaseException as error:
+            # Once there was a signal, it is the reason, whatever else it led to.
+            if not received and not isinstance(error, KeyboardInterrupt | click.exceptions.Abort):
+                raise
+            code = exit_code((received or [signal.SIGINT])[0])
+            _fail("stopped; what is done is kept: run the same command again to go on", code)
+
+
+def _run() -> None:
     try:
         code = app(standalone_mode=False)
     except GradveilError as error:
@@ -92,11 +126,9 @@ def main() -> None:
     except click.ClickException as error:
         _fail(error.format_message())
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno not in FULL:
             raise
-        _fail(f"{error.filename}: {error.strerror}")
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        _fail("stopped; run the same command again to go on", code=130)
+        _fail(f"{error.filename or 'writing'}: {error.strerror}")
     else:
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -39,10 +39,10 @@ class ScenarioOptions:
     attacker: AttackerOption = "plain"
     batch: Annotated[int, Option(help="Images behind each gradient, up to 100.", min=1, max=100)] = 1
     client: Annotated[str, Option(help="fedsgd, or local steps: fedavg:batch=1,lr=0.01,epochs=1,order=0.")] = "fedsgd"
-    users: Annotated[int, Option(help="The attacker sees only the mean of so many users.", min=1)] = 1
+    users: Annotated[int, Option(help="The attacker sees only the mean of so many users.", min=1, max=10_000)] = 1
     batch_norm: Annotated[str, Option(help="eval or train: how batch norm works in client and attack.")] = "eval"
     iterations: IterationsOption = None
-    restarts: Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1)] = None
+    restarts: Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000)] = None
     tv: Annotated[float | None, Option(help="Weight of total variation. Default: as published.", min=0)] = None
     start: Annotated[str | None, Option(help="First guess: noise, zeros, pattern, class-mean or public-image.")] = None
     labels: LabelsOption = None
@@ -177,7 +177,7 @@ def write_grids(records: "list[Record]", folder: Path) -> list[Path]:
     from gradveil.report import group_records, write_grid
 
     return [
-        write_grid(group, folder / slug(group.model, group.stage, f"{group.attack}.png"))
+        write_grid(group, folder / slug(group.model, group.stage, group.threat, f"{group.attack}.png"))
         for group in group_records(records)
     ]
 

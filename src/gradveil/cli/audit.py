@@ -20,12 +20,16 @@ from gradveil.cli.options import (
 from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_table, say
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
 from gradveil.errors import GradveilError
+from gradveil.io.files import releasing
+from gradveil.io.locks import LOCK
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
     from gradveil.auditing.estimate import AuditEstimate
     from gradveil.auditing.plan import AuditSettings
     from gradveil.auditing.study import Study
+    from gradveil.auditing.verdicts import Verdict
+    from gradveil.leakage.threat import Threat
 
 
 def audit(
@@ -42,6 +46,13 @@ def audit(
             help="Mean fraction of other images that may be less alike: up to this a defense may be said to protect."
         ),
     ] = 0.6,
+    threats: Annotated[
+        str | None,
+        Option(
+            "--threat",
+            help="worst-case,fedsgd,fedavg,aggregate,trained, with settings (fedsgd:images=32), TOML files, folders of federate.",
+        ),
+    ] = None,
     iterations: IterationsOption = None,
     epochs: Annotated[int, Option(help="Of the trainings.", min=1)] = 12,
     trainings: Annotated[int, Option(help="Trainings per defense to measure accuracy, each with its seed.", min=0)] = 0,
@@ -68,10 +79,13 @@ def audit(
 
         gradveil audit --defenses 3-1-7+43-18-18,prune:0.9 --images 16 --iterations 200
         gradveil audit --model lenet --attacks idlg,fast --stages 0,5,20 --trainings 3
+        gradveil audit --threat worst-case,fedsgd,fedavg,aggregate,trained --defenses prune:0.9 --stages 0
         gradveil audit --model resnet20-4 --dataset cifar10 --images 100 --backend ray --workers 64 --dry-run
         gradveil audit --model my_pkg.nets:build --weights w.safetensors --dataset folder:my/images --defenses policy.json
     """
+    from gradveil.auditing.claim import CLAIM
     from gradveil.auditing.estimate import estimate_audit
+    from gradveil.auditing.evidence import EVIDENCE
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
@@ -96,6 +110,7 @@ def audit(
         seed=options.seed,
         tolerance=tolerance,
         device=where.choose().text,
+        threats=() if threats is None else parse_threats(threats),
     )
     # Bad settings are refused before a weights file is opened to learn the model's name.
     name, dataset = network.name, network.dataset
@@ -117,9 +132,10 @@ def audit(
         commands = [command_of(one, folder, data_dir=options.data_dir, lpips=lpips) for one in plans]
         return RunNotes(title=f"Audit of {name} on {dataset}", commands=tuple(commands))
 
-    study = run_audit(
-        plan, loaded, folder, workers=workers, backend=backend, metric=metric, notes=notes, say=say, progress=bar
-    )
+    with releasing(folder / CLAIM, folder / EVIDENCE, folder / LOCK, kept=folder / "records"):
+        study = run_audit(
+            plan, loaded, folder, workers=workers, backend=backend, metric=metric, notes=notes, say=say, progress=bar
+        )
     written = write_formats(study, wanted)
     if options.json:
         emit(
@@ -156,6 +172,25 @@ def print_verdicts(study: "Study") -> None:
         )
         for one in summaries:
             typer.echo(f"{one.overall.defense}: {one.overall.text}")
+        steps = study.steps.get((dataset, model))
+        if steps:
+            print_table(
+                "from the worst case to what is deployed: the right image ranks above",
+                ["threat", *steps[0].verdicts],
+                [
+                    [
+                        step.threat,
+                        *(_step(step.verdicts.get(defense)) for defense in steps[0].verdicts),
+                    ]
+                    for step in steps
+                ],
+            )
+
+
+def _step(verdict: "Verdict | None") -> str:
+    if verdict is None or verdict.identified is None:
+        return "-"
+    return f"{verdict.percentile:.0%} ({verdict.grade})"
 
 
 def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
@@ -167,13 +202,14 @@ def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
         emit(asdict(estimate) | {name: getattr(estimate, name) for name in totals})
         return
     print_table(
-        "One attack on one image, estimated from its first iterations",
-        ["defense", "attack", "attacker", "iterations", "s/iteration", "one attack"],
+        "One attack on one message, estimated from its first iterations",
+        ["defense", "attack", "attacker", "times", "iterations", "s/iteration", "one attack"],
         [
             [
                 cost.defense,
                 cost.attack,
                 cost.attacker,
+                f"{cost.times:,}",
                 f"{cost.iterations:,}",
                 f"{cost.seconds_per_iteration:.3g}",
                 duration(cost.seconds),
@@ -181,10 +217,7 @@ def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
             for cost in estimate.costs
         ],
     )
-    typer.echo(
-        f"jobs: {estimate.jobs:,} attacks ({len(estimate.costs)} on each of {estimate.images} images at {estimate.stages} "
-        f"{'stage' if estimate.stages == 1 else 'stages'}), {estimate.iterations:,} iterations"
-    )
+    typer.echo(f"jobs: {estimate.jobs:,} attacks, {estimate.iterations:,} iterations")
     if estimate.steps:
         typer.echo(
             f"trainings: {estimate.trainings}, with the stages {estimate.steps:,} steps of {estimate.seconds_per_step:.3g} s"
@@ -206,6 +239,7 @@ def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = N
         "defenses": ",".join(plan.defenses),
         "attacks": ",".join(plan.attacks),
         "stages": ",".join(plan.stages),
+        "threat": ",".join(str(one) for one in plan.threats) or None,
         "images": plan.images,
         "eps": ",".join(f"{value:g}" for value in plan.eps),
         "tolerance": plan.tolerance,
@@ -224,6 +258,18 @@ def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = N
 def parse_words(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(part.strip() for part in text.split(","))
+
+
+def parse_threats(text: str) -> "tuple[Threat, ...]":
+    """Threats by name, from TOML files, or of trainings that `gradveil federate` made."""
+    from gradveil.auditing.plan import split_names
+    from gradveil.federated.threats import threats_in
+    from gradveil.leakage.threat import parse_threat
+
+    found: list[Threat] = []
+    for one in split_names(text):
+        found += threats_in(Path(one)) if Path(one).is_dir() else [parse_threat(one)]
+    return tuple(found)
 
 
 def parse_decibels(text: str) -> tuple[float, ...]:

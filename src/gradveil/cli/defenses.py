@@ -22,7 +22,7 @@ def defenses(
     measure: Annotated[bool, Option("--measure", help="Time a participant's step with and without.")] = False,
     model: ModelOption = None,
     dataset: DatasetOption = EMBEDDED,
-    batch: Annotated[int, Option(help="Images in a batch; on average, for epsilon.", min=1)] = 16,
+    batch: Annotated[int, Option(help="Images in a batch; on average, for epsilon.", min=1, max=100_000)] = 16,
     repeats: Annotated[int, Option(help="Steps that are timed at most.", min=3)] = 15,
     images: Annotated[int | None, Option(help="For epsilon: how many images a participant has.", min=1)] = None,
     steps: Annotated[int | None, Option(help="For epsilon: how many steps are taken.", min=0)] = None,

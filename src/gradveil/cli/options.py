@@ -13,6 +13,7 @@ from typer import Option
 
 from gradveil.cli.output import say
 from gradveil.errors import GradveilError
+from gradveil.io.files import LONGEST_NAME, printable
 
 if TYPE_CHECKING:
     from gradveil.defenses import Defense
@@ -26,17 +27,27 @@ DEFAULT_WORKERS = os.cpu_count() or 1
 
 DatasetOption = Annotated[str, Option(help="A name from `gradveil data`, folder:PATH, hf:NAME; [:10%] is a tenth.")]
 ModelOption = Annotated[str | None, Option(help="Model name, or package.module:function. Default: from --weights.")]
+WeightsOption = Annotated[
+    Path | None, Option(help="Of `gradveil train`, or yours: .safetensors, .pt, .ckpt. Default: untrained.")
+]
 NewModelOption = Annotated[str, Option(help="resnet20-4, resnet20, convnet-16, lenet, ... or package.module:function.")]
+NormalizeOption = Annotated[
+    str | None,
+    Option(help="Means/deviations, if your loader normalises: 0.5/0.25 or 0.49,0.48,0.45/0.25,0.24,0.26."),
+]
+LossOption = Annotated[str | None, Option(help="Of the training: cross-entropy, smoothing=0.1 or bce.")]
 DefenseOption = Annotated[str, Option(help="none, 3-1-7+43-18-18, a policy file, prune:0.9, '3-1-7 | clip:1', ...")]
 AttackOption = Annotated[str, Option(help="A name from `gradveil attack list`.")]
 AttackerOption = Annotated[
     str | None,
     Option(help="plain; adaptive: knows the defense; draw: also what it drew; simulate: tries it on guesses."),
 ]
-IterationsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1)]
+IterationsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000_000)]
 LabelsOption = Annotated[str | None, Option(help="known, read (off the gradient) or joint. Default: as published.")]
 DataDirOption = Annotated[Path | None, Option(help="Folder of archives. Default: $GRADVEIL_DATA, else a cache.")]
-WorkersOption = Annotated[int, Option(help="Processes, one thread each. The result does not depend on it.", min=1)]
+WorkersOption = Annotated[
+    int, Option(help="Processes, one thread each. The result does not depend on it.", min=1, max=10_000)
+]
 BackendOption = Annotated[str, Option(help="Where they run: loky (processes here), or a cluster: ray, dask.")]
 SeedOption = Annotated[int, Option(help="Same seed, same result.", min=0, max=2**31 - 1)]
 DeviceOption = Annotated[str, Option(help="cpu, cuda, cuda:1, mps, xpu, or auto for what is there.")]
@@ -81,19 +92,31 @@ class NetworkOptions:
     """The network a command works on: from a weights file, or untrained by name."""
 
     model: ModelOption = None
-    weights: Annotated[Path | None, Option(help="safetensors file of `gradveil train`. Default: untrained.")] = None
+    weights: WeightsOption = None
     dataset: DatasetOption = EMBEDDED
+    normalize: NormalizeOption = None
+    loss: LossOption = None
 
     @property
     def name(self) -> str:
-        """The model that was named, else the one that the weights name, else the default."""
+        """The model that was named, else the one that the weights name, else the default, and what is around it."""
+        return name_around(self._bare_name, self.normalize, self.loss)
+
+    @property
+    def _bare_name(self) -> str:
         from gradveil.models.weights import find_card
 
         if self.model is not None:
             return self.model
-        card = None if self.weights is None else find_card(self.weights)
+        if self.weights is None:
+            return DEFAULT_MODEL
+        card = find_card(self.weights)
+        if card is None:
+            raise GradveilError(
+                f"{self.weights}: does not say which model it is of: use --model my_nets:build, or a model's name"
+            )
         # Code that a file names is run only where the user names it too.
-        return DEFAULT_MODEL if card is None or ":" in card.model else card.model
+        return DEFAULT_MODEL if ":" in card.model else card.model
 
     def open(
         self,
@@ -116,11 +139,35 @@ class NetworkOptions:
         return source.at(stage, defense or NoDefense())
 
 
+def name_around(model: str, normalize: str | None, loss: str | None) -> str:
+    """The model's name with what is around the network; bad settings are refused here."""
+    from gradveil.models.losses import CROSS_ENTROPY, parse_loss
+    from gradveil.models.normalizing import parse_normalization
+
+    around = [] if normalize is None else [f"normalize={parse_normalization(normalize)}"]
+    if loss is not None and parse_loss(loss) != CROSS_ENTROPY:
+        around.append(str(parse_loss(loss)))
+    return "@".join([model, *around])
+
+
 def parse_numbers(text: str, expected: str) -> list[int]:
     """`1,5,5` to numbers; `expected` describes them, with an example."""
     if re.fullmatch(r"\d{1,7}(,\d{1,7})*", text) is None:
         raise GradveilError(f"expected {expected}, got {text!r}")
     return [int(part) for part in text.split(",")]
+
+
+def check_text(name: str, value: object) -> None:
+    """Refuse what cannot be a name: half characters, which files that are not UTF-8 have, NUL bytes, overlong names."""
+    if not isinstance(value, str | Path):
+        return
+    text = str(value)
+    if printable(text) != text or "\0" in text:
+        raise GradveilError(f"{name}: expected a text in UTF-8 without NUL bytes, got {text[:80]!r}; rename it")
+    if isinstance(value, Path) and any(len(part.encode()) > LONGEST_NAME for part in value.parts):
+        raise GradveilError(
+            f"{name}: expected names of at most {LONGEST_NAME} bytes, got {text[:40]}...; use a shorter one"
+        )
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
@@ -133,6 +180,8 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: object) -> None:
+        for name, value in values.items():
+            check_text(name, value)
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         command(**values)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gradveil.scores import Scorer
     from gradveil.transforms import Policy
 
-ImagesOption = Annotated[int, Option(help="How many test images S_pri is averaged over.", min=1)]
+ImagesOption = Annotated[int, Option(help="How many test images S_pri is averaged over.", min=1, max=1_000_000)]
 CURVES = 50  # images in a plot
 MOST_IMAGES = 500  # more would cost time and hardly sharpen a search
 
@@ -37,7 +37,14 @@ class ScoreOptions(NetworkOptions):
     """What scores are computed with: the network, and the definition of the privacy score."""
 
     definition: Annotated[str, Option(help="paper: as printed (flat cosine, Riemann); code: as in the code.")] = "paper"
-    score: Annotated[str, Option(help="The privacy score: grad-sim as published, or a better one.")] = "grad-sim"
+    score: Annotated[str, Option(help="grad-sim as published, identification (short attacks), or another one.")] = (
+        "grad-sim"
+    )
+
+    @property
+    def attacks(self) -> bool:
+        """Whether the score attacks instead of predicting."""
+        return self.score == "identification"
 
     def scorer(
         self,
@@ -51,13 +58,17 @@ class ScoreOptions(NetworkOptions):
     ) -> "tuple[Scorer, ScoreSetting]":
         """The scorer that the options ask for. `images` None means all that are not kept for attacks, up to 500."""
         from gradveil.models import untrained_model
-        from gradveil.scores import KEPT_FOR_ATTACKS, Scorer
+        from gradveil.scores import Scorer, kept_for_attacks
+        from gradveil.scores.identification import EARLY_STEPS
         from gradveil.scores.privacy import POINTS
 
         device = where.choose()
         loaded = options.load(self.dataset)
-        network = self.open(loaded, options.seed, device=device)
-        if self.weights is None:
+        early = EARLY_STEPS if self.attacks and self.weights is None else None
+        network = self.open(loaded, options.seed, device=device, steps=early)
+        if early:
+            say(f"no --weights: attacks the untrained model and the same after {early} training steps")
+        elif self.weights is None:
             say(
                 "no --weights: S_pri looks at an untrained model, the papers use a semi-trained one (gradveil train --semi)"
             )
@@ -65,7 +76,9 @@ class ScoreOptions(NetworkOptions):
             network.module,
             untrained_model(network.name, loaded, seed=options.seed),
             loaded.test,
-            images=images if images is not None else max(1, min(MOST_IMAGES, len(loaded.test) - KEPT_FOR_ATTACKS)),
+            images=images
+            if images is not None
+            else min(MOST_IMAGES, len(loaded.test) - kept_for_attacks(len(loaded.test))),
             batches=batches,
             batch_size=batch_size,
             definition=self.definition,
@@ -91,8 +104,10 @@ def score(
     policy: Annotated[str, Argument(help="A policy such as 3-1-7, or a policy file.")],
     method: ScoreOptions,
     images: ImagesOption = 100,
-    batches: Annotated[int, Option(help="How many batches of 100 S_acc is averaged over.", min=1)] = 10,
-    points: Annotated[int | None, Option(help="Points per image, of 20 or 21. Default: 5; 0 means all.", min=0)] = None,
+    batches: Annotated[int, Option(help="How many batches of 100 S_acc is averaged over.", min=1, max=10_000)] = 10,
+    points: Annotated[
+        int | None, Option(help="Points per image, of 20 or 21. Default: 5; 0 means all.", min=0, max=100)
+    ] = None,
     plot: Annotated[Path | None, Option(help="Plot GradSim on the way from noise to image: PNG or SVG file.")] = None,
     where: DeviceOptions,
     options: RunOptions,

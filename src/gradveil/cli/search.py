@@ -9,18 +9,22 @@ from typer import Option
 from gradveil.cli.options import DEFAULT_WORKERS, BackendOption, DeviceOptions, RunOptions, WorkersOption
 from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.cli.score import ScoreOptions, say_if_slow
+from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
+from gradveil.io.locks import opening_locks
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
-    from gradveil.searching import Candidate
+    from gradveil.searching import Candidate, Control
 
 
 def search(
     *,
     method: ScoreOptions,
-    budget: Annotated[int, Option(help="How many policies to look at. The paper takes 1500.", min=1)] = 300,
-    keep: Annotated[int, Option(help="How many of the best to keep.", min=1)] = 10,
+    budget: Annotated[
+        int, Option(help="How many policies to look at. The paper takes 1500.", min=1, max=1_000_000)
+    ] = 300,
+    keep: Annotated[int, Option(help="How many of the best to keep.", min=1, max=10_000)] = 10,
     sampler: Annotated[str, Option(help="random as published, tpe, or nsga2 (privacy and accuracy).")] = "random",
     redundancy: Annotated[
         float, Option(help="Accuracy filter: how much more redundant than untransformed images may be.", min=0)
@@ -28,11 +32,20 @@ def search(
     confidence: Annotated[float, Option(help="How sure to be of who drops out, and of intervals.")] = 0.95,
     gradients: Annotated[
         int | None,
-        Option(help="What the race may spend in all. Default: 26 per policy and the last measurement.", min=1),
+        Option(help="What the race may spend in all. Default: 13 looks per policy and the last measurement.", min=1),
     ] = None,
-    images: Annotated[int | None, Option(help="Test images. Default: all but 100, at most 500.", min=1)] = None,
-    fresh: Annotated[int, Option(help="Images set aside to measure the best anew.", min=0)] = 100,
-    batches: Annotated[int, Option(help="Batches of 25 images that S_acc is averaged over.", min=1)] = 8,
+    images: Annotated[
+        int | None, Option(help="Test images. Default: all but 100, at most 500.", min=1, max=1_000_000)
+    ] = None,
+    fresh: Annotated[
+        int | None,
+        Option(
+            help="Images set aside to measure the best anew. Default: 100, 24 where scores attack.",
+            min=0,
+            max=1_000_000,
+        ),
+    ] = None,
+    batches: Annotated[int, Option(help="Batches of 25 images that S_acc is averaged over.", min=1, max=10_000)] = 8,
     out: Annotated[Path, Option(help="Folder for the study, the policies and the plots.")] = Path("runs/search"),
     storage: Annotated[
         str | None, Option(help="Optuna storage URL to share a search. Default: a file in --out.")
@@ -47,6 +60,7 @@ def search(
     Examples:
 
         gradveil search --weights runs/train/.../last.safetensors --budget 300
+        gradveil search --score identification --model lenet --budget 60
         gradveil search --model convnet-16 --budget 20 --images 16 --json
         gradveil search --weights ... --sampler nsga2 --storage postgresql://host/db --backend ray
     """
@@ -55,11 +69,18 @@ def search(
     from gradveil.searching import search as run
     from gradveil.transforms import Provenance
 
-    plan = SearchPlan(budget, keep, sampler, redundancy, confidence, fresh=fresh, gradients=gradients)
+    # Attacks take longer than predictions, and four share a loop at the price of three.
+    first, last = (4, 24) if method.attacks else (2, 100)
+    last = last if fresh is None else fresh
+    plan = SearchPlan(budget, keep, sampler, redundancy, confidence, first, fresh=last, gradients=gradients)
+    name = "score" if method.attacks else "S_pri"
     scorer, setting = method.scorer(options, where, images=images, batches=batches, batch_size=25)
     check_folder(out)
     place = storage if storage is not None else out / "study.sqlite3"
-    found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
+    with opening_locks(out) as locks:
+        if storage is None and not locks.take("search"):
+            raise GradveilError(f"{out}: another search is at work there; wait for it, or share one with --storage")
+        found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
     say_if_slow(scorer)
     summary = found.summary() | asdict(setting)
     write_json(out / "search.json", summary)
@@ -70,10 +91,23 @@ def search(
         emit(summary)
         return
     percent = f"{100 * confidence:g}%"
+    if found.verdict is not None:
+        say(found.verdict)
     print_table(
-        "Most private policies (lower S_pri is more private)",
-        ["policy", f"S_pri ({percent} interval, n)", "S_acc ± se", "statistically tied with"],
-        [[str(one.policy), _privacy(one), _accuracy(one), f"{len(one.alike)} others"] for one in found.best],
+        f"Most private policies (lower {name} is more private), and what they have to beat",
+        ["policy", f"{name} ({percent} interval, n)", "S_acc ± se", "statistically tied with"],
+        [
+            *([str(one.policy), _privacy(one), _accuracy(one), f"{len(one.alike)} others"] for one in found.best),
+            *(
+                [
+                    one.name,
+                    _privacy(one),
+                    _accuracy(one),
+                    f"{len(found.best) - len(one.beaten_by)} of the above or worse",
+                ]
+                for one in found.controls
+            ),
+        ],
     )
     if len(found.best) < keep:
         say(f"only {len(found.best)} policies qualified, {keep} were asked for")
@@ -89,10 +123,10 @@ def search(
     say(f"{found.scored} raced, {found.discarded} discarded for accuracy, {found.evaluations:,} gradients")
 
 
-def _privacy(one: "Candidate") -> str:
+def _privacy(one: "Candidate | Control") -> str:
     low, high = one.interval or (one.privacy.mean, one.privacy.mean)
     return f"{one.privacy.mean:.3f} ({low:.3f} to {high:.3f}, {one.privacy.n})"
 
 
-def _accuracy(one: "Candidate") -> str:
+def _accuracy(one: "Candidate | Control") -> str:
     return f"{one.accuracy.mean:.3f}" + ("" if one.accuracy.se is None else f" ± {one.accuracy.se:.3f}")

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from gradveil.errors import GradveilError
 from gradveil.plots.labels import place_labels
 from gradveil.plots.layout import axis_limits, place_axes, plural, saving_figure, shorten, text_width, write_header
-from gradveil.plots.look import BACKED, BLUE, FAINT, LABEL, MOST_LABELS, ORANGE, PRIVACY, QUIET, WIDTH, Floats
+from gradveil.plots.look import BACKED, BLUE, FAINT, INK, LABEL, MOST_LABELS, ORANGE, PRIVACY, QUIET, WIDTH, Floats
 
 NEAR = 30.0  # printer's points; names farther from their dots than this go into a key
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"  # not numbers: operations have those; I and O look like numbers
@@ -25,7 +25,7 @@ class ScatterPoint:
     """A policy's scores: S_pri with the half-width of its interval, None where it has none, and S_acc.
 
     A policy that failed the accuracy filter may have no S_pri. `kept` are those the search returns, `front` those that no
-    other policy beats in both scores.
+    other policy beats in both scores, `control` is what they have to beat: nothing, or random policies.
     """
 
     policy: str
@@ -34,6 +34,7 @@ class ScatterPoint:
     accuracy: float
     kept: bool = False
     front: bool = False
+    control: bool = False
 
 
 def plot_scatter(
@@ -48,16 +49,21 @@ def plot_scatter(
     if not scored:
         raise GradveilError(f"a scatter plot: expected policies with both scores, got {len(points)} policies without")
     best = sorted((p for p in scored if p.kept or p.front), key=_by_privacy)
-    named = best[:MOST_LABELS]
+    controls = [p for p in scored if p.control]
+    named = [*controls, *best[: MOST_LABELS - len(controls)]]
     spots = [_position(p) for p in named]
     with saving_figure(path, 5.5) as figure:
         axes = figure.add_subplot()
         axes.set(xlabel=PRIVACY, ylabel="S_acc, higher is better")
         outside = _plot_dots(axes, scored, np.array([p.accuracy for p in unscored]), threshold)
         missing = len(points) - len(scored) - len(unscored)
-        words = [f"n = {plural(len(points), 'policy', 'policies')}; the best are at the top left"]
+        words = [f"n = {plural(len(points) - len(controls), 'policy', 'policies')}; the best are at the top left"]
         words += [f"whiskers: {interval} of S_pri"] if any(p.kept and p.margin for p in scored) else []
-        words += [f"the {len(named)} most private of {len(best):,} are named"] if len(best) > len(named) else []
+        words += (
+            [f"the {len(named) - len(controls)} most private of {len(best):,} are named"]
+            if len(best) > MOST_LABELS - len(controls)
+            else []
+        )
         words += [f"{outside:,} off the frame, plotted on its edge"] if outside else []
         words += [f"{missing:,} without finite scores left out"] if missing else []
         top = write_header(figure, "Privacy and accuracy of policies", "; ".join(words) + ".")
@@ -78,7 +84,7 @@ def plot_scatter(
 def _plot_dots(axes: Axes, scored: Sequence[ScatterPoint], unscored: Floats, threshold: float) -> int:
     """Plot the policies; how many lie off the frame."""
     where = np.array([_position(p) for p in scored])
-    best = np.array([p.kept or p.front for p in scored])
+    best = np.array([p.kept or p.front or p.control for p in scored])
     across = axis_limits(
         np.array([*where[best, 0], *(x for p in scored if p.kept for x in _whisker(p))]), where[~best, 0]
     )
@@ -99,6 +105,10 @@ def _plot_dots(axes: Axes, scored: Sequence[ScatterPoint], unscored: Floats, thr
     front = np.array(sorted(_position(p) for p in scored if p.front)).reshape(-1, 2)
     axes.plot(*front.T, drawstyle="steps-post", color=ORANGE, linewidth=1.3, zorder=2)
     axes.scatter(front[:, 0], front[:, 1], s=24, marker="D", color=ORANGE, edgecolor="white", linewidth=0.6, zorder=3)
+    controls = np.array([_position(p) for p in scored if p.control]).reshape(-1, 2)
+    axes.scatter(
+        controls[:, 0], controls[:, 1], s=30, marker="s", color=INK, edgecolor="white", linewidth=0.6, zorder=3.2
+    )
     kept = [p for p in scored if p.kept]
     for point in kept:
         axes.plot(_whisker(point), [point.accuracy] * 2, color=BLUE, alpha=0.55, linewidth=1.1, zorder=2.2)
@@ -126,10 +136,12 @@ def _whisker(point: ScatterPoint) -> tuple[float, float]:
 
 def _write_legend(figure: Figure, top: float, scored: Sequence[ScatterPoint], unscored: int) -> None:
     kept, front = sum(p.kept for p in scored), sum(p.front for p in scored)
-    rest = sum(not (p.kept or p.front) for p in scored)
+    controls = sum(p.control for p in scored)
+    rest = len(scored) - sum(p.kept or p.front or p.control for p in scored)
     entries = [
         (kept, Line2D([], [], color=BLUE, marker="o", linewidth=0, markersize=5.5), f"kept ({kept})"),
         (front, Line2D([], [], color=ORANGE, marker="D", markersize=4.5), f"Pareto front ({front})"),
+        (controls, Line2D([], [], color=INK, marker="s", linewidth=0, markersize=4.5), f"to beat ({controls})"),
         (rest, Line2D([], [], color=FAINT, marker="o", linewidth=0, markersize=4), f"other policies ({rest:,})"),
         (
             unscored,
@@ -140,7 +152,7 @@ def _write_legend(figure: Figure, top: float, scored: Sequence[ScatterPoint], un
     shown = [(handle, text) for count, handle, text in entries if count]
     height = figure.get_size_inches()[1]
     figure.legend(
-        *zip(*shown, strict=True), loc="upper left", ncols=4, bbox_to_anchor=(0.04 / WIDTH, 1 - (top - 0.02) / height),
+        *zip(*shown, strict=True), loc="upper left", ncols=5, bbox_to_anchor=(0.04 / WIDTH, 1 - (top - 0.02) / height),
         handletextpad=0.5, columnspacing=1.6, handlelength=1.4,
     )  # fmt: skip
 

@@ -24,6 +24,9 @@ def save_plots(found: SearchResult, folder: Path) -> list[Path]:
                 front=seen.policy in found.front,
             )
         )
+    for control in found.controls:
+        privacy, accuracy = control.privacy.mean, control.accuracy.mean
+        points.append(ScatterPoint(control.name, privacy, None, accuracy, control=True))
     files = [folder / "scatter.png", folder / "race.png"]
     plot_scatter(files[0], points, threshold=found.accuracy_threshold, interval=f"{100 * found.confidence:g}% interval")
     plot_race(files[1], found.rounds)

@@ -5,17 +5,17 @@ from pathlib import Path
 
 from gradveil.auditing.folder import RunFolder
 from gradveil.auditing.pairs import Pair, compare_runs
+from gradveil.auditing.situation import Situation
 from gradveil.auditing.study import Study
 from gradveil.io.files import write_text
 from gradveil.report.page import NOTHING, format_plan, format_setting, render, versions
 from gradveil.report.wording import attacker_knowledge
-from gradveil.training.stage import Stage
 
 
 def write_comparison(first: Study, second: Study, path: Path) -> Path:
     """One self-contained page on two studies."""
     pairs = compare_runs(first, second)
-    settings: dict[tuple[str, str, Stage], list[Pair]] = {}
+    settings: dict[tuple[str, str, Situation], list[Pair]] = {}
     for pair in pairs:
         settings.setdefault((pair.dataset, pair.model, pair.stage), []).append(pair)
     by_defense = {(pair.dataset, pair.model, pair.defense): pair for pair in pairs}

@@ -9,11 +9,12 @@ from gradveil.leakage.scenario import UNDEFENDED
 
 @dataclass(frozen=True)
 class RecordGroup:
-    """All records of one (dataset, model, stage, attack), by defense and image; the undefended column comes first."""
+    """All records of one (dataset, model, stage, threat, attack), by defense and image; the undefended column comes first."""
 
     dataset: str
     model: str
     stage: str
+    threat: str
     attack: str
     columns: dict[str, dict[int, Record]]
 
@@ -24,7 +25,7 @@ class RecordGroup:
 
 def group_records(records: Sequence[Record]) -> list[RecordGroup]:
     """The groups in a stable order."""
-    settings: dict[tuple[str, str, str, str], dict[str, dict[int, Record]]] = {}
+    settings: dict[tuple[str, str, str, str, str], dict[str, dict[int, Record]]] = {}
     for record in sorted(records, key=lambda r: (r.scenario.defense != UNDEFENDED, r.scenario.column, r.index)):
         columns = settings.setdefault(record.scenario.setting, {})
         columns.setdefault(record.scenario.column, {})[record.index] = record

@@ -5,7 +5,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import jinja2
@@ -52,7 +52,7 @@ def write_page(study: Study) -> Path:
         study=study,
         run=run,
         plots={key: (leakage_plot(study, *key), tradeoff_plot(study, *key)) for key in study.summaries},
-        traces=sorted(trace_plots(run.records), key=lambda one: order[one.cell]),
+        traces=sorted(trace_plots(run.records, run.situations), key=lambda one: order[one.cell]),
         power=describe_power_of(study),
         other_threat=OTHER_THREAT,
         decoys=_decoys(run.records),
@@ -129,7 +129,7 @@ def versions() -> dict[str, str]:
 
 def format_plan(plan: AuditSettings) -> dict[str, str]:
     """A plan for people."""
-    return {name: format_setting(value) for name, value in asdict(plan).items()}
+    return {field.name: format_setting(getattr(plan, field.name)) for field in fields(plan)}
 
 
 def format_setting(value: object) -> str:

@@ -67,7 +67,7 @@ def write_csv(study: Study, folder: Path) -> list[Path]:
                     cell | {"worst": is_worst} | _figures(attack) | (_claims(study, one) if is_worst else {})
                 )
     paths = [folder / "findings.csv", folder / "images.csv"]
-    images = [_image(record, worst) for record in study.run.records]
+    images = [_image(one, str(study.run.situations(one.scenario)), worst) for one in study.run.records]
     for path, rows in zip(paths, (findings, images), strict=True):
         write_text(path, _csv(rows))
     return paths
@@ -139,9 +139,9 @@ def _claims(study: Study, one: Judgment) -> dict[str, Cell]:
     return claims
 
 
-def _image(record: Record, worst: Collection[tuple[object, ...]]) -> dict[str, Cell]:
+def _image(record: Record, stage: str, worst: Collection[tuple[object, ...]]) -> dict[str, Cell]:
     of = record.scenario
-    cell: dict[str, Cell] = {"dataset": of.dataset, "model": of.model, "stage": str(of.stage), "defense": of.defense}
+    cell: dict[str, Cell] = {"dataset": of.dataset, "model": of.model, "stage": stage, "defense": of.defense}
     cell |= {"attack": of.attack_in_words, "attacker": of.attacker}
     ranks: dict[str, Cell] = (
         {"rank": None, "decoys": 0}

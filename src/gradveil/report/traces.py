@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
+from gradveil.auditing.situation import Situations
 from gradveil.leakage.records import Record
 
 CURVES = ("all", "shallow", "deep")
@@ -68,14 +69,13 @@ class TracePlot:
         return _svg(bars, "layers", f"similarity at the end of {len(values)} parameters, first to last")
 
 
-def trace_plots(records: Sequence[Record]) -> list[TracePlot]:
+def trace_plots(records: Sequence[Record], situations: Situations) -> list[TracePlot]:
     """The cells whose attacks left a trace, in the order of the records."""
     cells: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         of = record.scenario
-        cells.setdefault((of.dataset, of.model, str(of.stage), of.defense, of.attack_in_words, of.attacker), []).append(
-            record
-        )
+        cell = (of.dataset, of.model, str(situations(of)), of.defense, of.attack_in_words, of.attacker)
+        cells.setdefault(cell, []).append(record)
     return [trace for cell, runs in cells.items() if (trace := _trace_plot(cell, runs)) is not None]
 
 

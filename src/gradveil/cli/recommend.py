@@ -1,0 +1,130 @@
+"""`gradveil recommend`: which defense, or which change of the deployment, for this model, data and threat."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option
+
+from gradveil.cli.options import (
+    DEFAULT_WORKERS,
+    BackendOption,
+    DeviceOptions,
+    NetworkOptions,
+    RunOptions,
+    WorkersOption,
+)
+from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.progress import bar
+
+if TYPE_CHECKING:
+    from gradveil.recommending import Recommendation
+
+
+def recommend(
+    *,
+    network: NetworkOptions,
+    threat: Annotated[
+        str, Option(help="worst-case, fedsgd, fedavg, aggregate, with settings (fedsgd:images=32), or a TOML file.")
+    ] = "worst-case",
+    candidates: Annotated[
+        str | None,
+        Option(help="prune:0.99,policy.json,batch:8,local:2,sum:4 instead of the usual ones; none is added."),
+    ] = None,
+    attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
+    budget: Annotated[float, Option(help="Minutes of wall time, those of earlier sessions included.")] = 30.0,
+    points: Annotated[float, Option(help="Points of test accuracy that may be lost.")] = 2.0,
+    out: Annotated[Path | None, Option(help="Run folder. Default: runs/recommend/DATASET-MODEL-THREAT.")] = None,
+    workers: WorkersOption = DEFAULT_WORKERS,
+    backend: BackendOption = "loky",
+    where: DeviceOptions,
+    options: RunOptions,
+) -> None:
+    """Race defenses and changes of the deployment, and say what to do and what it costs.
+
+    Every candidate is attacked, with and without knowing it, on a few images, and trained briefly. Those that may still be best
+    are looked at longer, until the budget is used or everything is decided. Then there are three answers: the cheapest that
+    holds, the best privacy for a few points of accuracy, and what needs no retraining; with the lines that apply them.
+
+    Killed and started again, it goes on. With a larger --budget it goes on, too.
+
+    Examples:
+
+        gradveil recommend --model convnet-16 --budget 20
+        gradveil recommend --model lenet --threat fedsgd:images=4 --candidates prune:0.99,gaussian:0.1,sum:4 --budget 10
+        gradveil recommend --weights w.safetensors --dataset cifar10 --points 1 --budget 60 --workers 8
+    """
+    from gradveil.auditing.plan import split_names
+    from gradveil.io.files import write_text
+    from gradveil.leakage.threat import parse_threat
+    from gradveil.naming import slug
+    from gradveil.parallel import check_backend
+    from gradveil.recommending import RecommendPlan, default_candidates, parse_candidate
+    from gradveil.recommending import recommend as race
+    from gradveil.recommending.page import page_of
+
+    asked = parse_threat(threat)
+    given = None if candidates is None else split_names(candidates)
+    # What is wrong is refused before a weights file or a dataset is opened; policy files are read once.
+    named = tuple(parse_candidate(one, asked).name for one in given or ("prune:0.9",))
+    settings = {"threat": asked, "weights": network.weights, "attacks": split_names(attacks), "device": where.choose()}
+    plan = RecommendPlan("", named, budget=budget, points=points, seed=options.seed, **settings)  # type: ignore[arg-type]
+    name, dataset = network.name, network.dataset
+    folder = out or Path("runs/recommend") / slug(dataset, name, asked.name)
+    check_folder(folder)
+    check_backend(backend)
+    loaded = options.load(dataset)
+    plan = replace(plan, model=name, candidates=named if given else default_candidates(asked, loaded))
+    found = race(plan, loaded, folder, workers=workers, backend=backend, say=say, progress=bar)
+    write_text(folder / "recommend.md", page_of(found))
+    written = [folder / "recommend.json", folder / "recommend.md", *_plot(found, folder, plan.tolerance)]
+    if options.json:
+        emit({"out": folder, "files": written} | asdict(found))
+        return
+    print_recommendation(found)
+    say(f"written: {', '.join(map(str, written))}")
+
+
+def print_recommendation(found: "Recommendation") -> None:
+    """Print the answers, and what they rest on."""
+    from gradveil.recommending.page import COLUMNS, table_rows, untried_lines
+
+    print_table(f"{found.model} on {found.dataset}, threat {found.threat}", COLUMNS, table_rows(found))
+    typer.echo(f"Pareto front: {', '.join(found.front)}")
+    for line in untried_lines(found):
+        typer.echo(line)
+    typer.echo(f"\n{found.headline}")
+    for answer in found.answers:
+        typer.echo(f"\n{answer.question}: {answer.text}")
+        for line in answer.apply:
+            typer.echo(f"    {line}")
+
+
+def _plot(found: "Recommendation", folder: Path, tolerance: float) -> list[Path]:
+    """Privacy against accuracy of those that were trained."""
+    from gradveil.auditing.verdicts import TONES
+    from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
+
+    points = [
+        TradeoffPoint(
+            one.name,
+            TONES[one.level],
+            one.percentile,
+            one.low,
+            one.high,
+            one.accuracy,
+            one.accuracy_low,
+            one.accuracy_high,
+        )
+        for one in found.figures
+        if one.accuracy is not None
+        and one.accuracy_low is not None
+        and one.accuracy_high is not None
+        and (one.name in found.front or one.name == "none")
+    ]
+    if not points:
+        return []
+    path = folder / "recommend.png"
+    plot_tradeoff(path, points, tolerance=tolerance)
+    return [path]

@@ -1,0 +1,56 @@
+"""What a race remembers between sessions: how long it took, and what it decided by the clock."""
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from gradveil.errors import GradveilError
+from gradveil.io.files import LARGEST_SETTINGS, parse_file, parse_object, write_json
+from gradveil.io.typed_json import from_fields
+
+JOURNAL = "recommend.json"
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Which candidates every round took up, and the seconds that each needed (`1 attack prune:0.9`).
+
+    What is decided by the clock is decided once: another session takes it from here.
+    """
+
+    settings: dict[str, str]
+    elapsed: float = 0.0
+    chosen: tuple[tuple[str, ...], ...] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def took(self, what: str, seconds: float) -> "Journal":
+        """With the time of something that was done for the first time."""
+        return replace(self, seconds={what: round(seconds, 3)} | self.seconds)
+
+    def choose(self, number: int, names: tuple[str, ...]) -> "Journal":
+        """With what a round takes up, counted from 0."""
+        return replace(self, chosen=(*self.chosen[:number], names, *self.chosen[number + 1 :]))
+
+
+def open_journal(folder: Path, settings: dict[str, str]) -> Journal:
+    """The journal of the folder, or a new one; one of another race is refused."""
+    path = folder / JOURNAL
+    if not path.exists():
+        return Journal(settings)
+    remedy = "remove the folder or choose another --out"
+    found = parse_file(path, _parse, largest=LARGEST_SETTINGS, remedy=remedy)
+    for name, value in settings.items():
+        if found.settings.get(name) != value:
+            raise GradveilError(f"{folder} holds a recommendation with another {name}; {remedy}")
+    return found
+
+
+def write_journal(folder: Path, journal: Journal, recommendation: dict[str, object] | None = None) -> None:
+    """Write it whole, with what is recommended where that is known."""
+    write_json(folder / JOURNAL, {"journal": asdict(journal), "recommendation": recommendation})
+
+
+def _parse(text: str) -> Journal:
+    try:
+        return from_fields(Journal, parse_object(text).get("journal"))
+    except (ValueError, TypeError) as error:
+        raise GradveilError(f"not a recommendation: {error}") from error

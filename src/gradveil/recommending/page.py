@@ -1,0 +1,58 @@
+"""A recommendation as a short page in Markdown."""
+
+from gradveil.recommending.recommendation import Figures, Recommendation
+
+COLUMNS = ("candidate", "ranks above (95%)", "n", "grade", "accuracy lost", "status")
+
+
+def page_of(found: Recommendation) -> str:
+    """The headline, the answers with their lines of code, all candidates, and what was not tried."""
+    lines = [f"# What to do: {found.model} on {found.dataset}, threat {found.threat}", "", found.headline, ""]
+    for number, answer in enumerate(found.answers, 1):
+        lines += [f"{number}. **{answer.question}**: {answer.text}", ""]
+        if answer.apply:
+            lines += ["```", *answer.apply, "```", ""]
+    lines += ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table_rows(found)]
+    lines += ["", f"Pareto front: {', '.join(found.front)}.", "", *untried_lines(found), "", *_limits(found)]
+    return "\n".join(lines) + "\n"
+
+
+def table_rows(found: Recommendation) -> list[list[str]]:
+    """All candidates that were tried, those that leak least first."""
+    rows = sorted(found.figures, key=lambda one: (one.name != "none", one.percentile))
+    return [
+        [
+            one.name,
+            f"{one.percentile:.0%} ({100 * one.low:.0f}-{one.high:.0%})",
+            str(one.n),
+            one.grade,
+            lost(one),
+            f"{one.level}, round {one.round}{', front' if one.name in found.front else ''}",
+        ]
+        for one in rows
+    ]
+
+
+def lost(one: Figures) -> str:
+    """`+1.2 (-0.3 to +2.7)` points; a dash where it was not measured."""
+    if one.loss is None or one.loss_low is None or one.loss_high is None:
+        return "-"
+    if one.accuracy is not None and one.name == "none":
+        return f"accuracy {one.accuracy:.1%}"
+    return f"{100 * one.loss:+.1f} ({100 * one.loss_low:+.1f} to {100 * one.loss_high:+.1f})"
+
+
+def untried_lines(found: Recommendation) -> list[str]:
+    """What was not tried, by its reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in found.untried.items():
+        reasons.setdefault(reason, []).append(name)
+    return [f"Not tried ({reason}): {', '.join(names)}." for reason, names in reasons.items()]
+
+
+def _limits(found: Recommendation) -> list[str]:
+    return [
+        f"{found.rounds} rounds in {found.minutes:g} minutes. Attacks that were not tried may do better; accuracy is that of "
+        "short trainings. `gradveil audit` says more of one of them."
+    ]

@@ -1,0 +1,80 @@
+"""A recommendation as data: which network, which threat, which candidates, and how much time there is."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradveil.attacks import parse_attack
+from gradveil.auditing.plan import GIVEN, TOLERANCE, TRAINED
+from gradveil.devices import CPU, Device
+from gradveil.errors import GradveilError
+from gradveil.leakage.threat import PLAIN, THREATS, Threat
+from gradveil.training.stage import Stage
+
+
+@dataclass(frozen=True)
+class Level:
+    """How closely a round looks: `images` attacked with `iterations`, and `trainings` of `epochs` epochs."""
+
+    images: int
+    iterations: int
+    epochs: int
+    trainings: int
+
+
+# Everything doubles, until attacks are long enough to count; from there on only images do, and records are used again.
+LEVELS = (
+    Level(6, 80, 2, 1),
+    Level(12, 160, 6, 1),
+    Level(24, 200, 6, 2),
+    Level(48, 200, 6, 3),
+    Level(96, 200, 6, 3),
+    Level(192, 200, 6, 3),
+)
+
+
+@dataclass(frozen=True)
+class RecommendPlan:
+    """Everything that decides a recommendation for a model on a dataset.
+
+    - `candidates` are texts as `parse_candidate` reads them; `none` is always there, to compare with.
+    - `budget` is in minutes of wall time, `points` how many points of accuracy may be lost.
+    - `levels` are those of the rounds.
+
+        RecommendPlan("convnet-16", ("prune:0.99", "batch:8"), budget=10)
+    """
+
+    model: str
+    candidates: tuple[str, ...]
+    threat: Threat = THREATS[PLAIN]
+    weights: Path | None = None
+    attacks: tuple[str, ...] = ("fast",)
+    budget: float = 30.0
+    points: float = 2.0
+    tolerance: float = TOLERANCE
+    seed: int = 0
+    device: Device = CPU
+    levels: tuple[Level, ...] = LEVELS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", tuple(dict.fromkeys(["none", *self.candidates])))
+        if not 0 < self.budget <= 100_000:
+            raise GradveilError(f"expected a budget above 0 minutes, such as 30, got {self.budget:g}")
+        if not 0 <= self.points <= 100:
+            raise GradveilError(f"expected 0 to 100 points of accuracy, such as 2, got {self.points:g}")
+        if len(self.candidates) == 1:
+            raise GradveilError("expected candidates besides none, such as prune:0.99,batch:8, got none")
+        for attack in self.attacks:
+            parse_attack(attack)
+        _ = self.stage
+
+    @property
+    def stage(self) -> Stage:
+        """How far the attacked network is trained."""
+        if self.weights is not None:
+            return Stage("weights")
+        stages = self.threat.stages or ("0",)
+        if len(stages) > 1 or stages[0] in (TRAINED, GIVEN) or not stages[0].isdecimal():
+            raise GradveilError(
+                f"threat {self.threat.name} attacks at {', '.join(stages)}: expected a number of training steps, or use --weights"
+            )
+        return Stage("steps", int(stages[0]))

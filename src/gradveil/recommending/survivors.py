@@ -1,0 +1,36 @@
+"""Who goes on to the next round."""
+
+from collections.abc import Sequence
+
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED
+from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.recommending.front import pareto_front, surely_beaten
+from gradveil.recommending.recommendation import Figures
+
+# Of those that leak, so many go on: what they leave is the answer where nothing holds.
+LEAKING = 3
+# By then attacks are as long as they get; a race in which everything leaks ends there.
+LONG_ENOUGH = 3
+
+
+def survivors(figures: Sequence[Figures], number: int) -> list[str]:
+    """Who may still win, the most promising first: whoever is not broken and not surely beaten, then the best of those that leak.
+
+    Nobody where everything is decided.
+    """
+    rivals = [one for one in figures if one.name != UNDEFENDED]
+    latest = max((one.round for one in rivals), default=0)
+    rivals = [one for one in rivals if one.round == latest]
+    unbeaten = [one for one in rivals if not any(surely_beaten(one.intervals, other.intervals) for other in rivals)]
+    whole = sorted((one for one in unbeaten if not one.leaks), key=_cheapness)
+    points = {one.name: (one.percentile, one.cost) for one in unbeaten if one.cost is not None}
+    front = pareto_front({name: (x, y) for name, (x, y) in points.items() if y is not None})
+    leaking = [one.name for one in unbeaten if one.leaks and one.name in front][:LEAKING]
+    undecided = any(one.level in (CANNOT_TELL, FAILED) for one in whole)
+    if not undecided and number >= LONG_ENOUGH:
+        return []
+    return [one.name for one in whole] + leaking
+
+
+def _cheapness(one: Figures) -> tuple[float, float]:
+    return (1.0 if one.cost is None else one.cost), one.percentile
