@@ -28,7 +28,8 @@ from gradveil.client import FedAvg, share
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.leakage import metrics
-from gradveil.models import build, normalization, untrained_model
+from gradveil.models import build, untrained_model
+from gradveil.models.normalizing import normalization
 from gradveil.randomness import generator
 from gradveil.types import Batch, Dataset, Gradients, ImageSet, to_unit
 
@@ -427,15 +428,15 @@ def over_one_colour(found: Tensor, truth: Tensor) -> float:
 
 @pytest.mark.parametrize("name", ["dlg", "idlg"])
 def test_lenet_gives_its_images_away(fashion: Dataset, lenet: nn.Module, name: str) -> None:
-    """At least 30 dB for at least 8 of 10 images, and a run that failed says so."""
+    """At least 30 dB for at least 4 of 5 images, and a run that failed says so."""
     rebuilt = 0
-    for index in range(10):
+    for index in range(5):
         batch = batch_of(fashion, index)
         found = parse_attack(name)(evidence_of(lenet, batch, labels=None), seed=index)
         psnr = float(metrics.psnr(found.images, batch.images))
         rebuilt += psnr >= 30
         assert psnr >= 30 or found.ended != "matched"
-    assert rebuilt >= 8
+    assert rebuilt >= 4
 
 
 def test_fast_beats_one_colour_on_an_untrained_convnet(fashion: Dataset) -> None:

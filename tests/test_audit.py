@@ -28,6 +28,7 @@ from gradveil.cli import app
 from gradveil.cli.audit import command_of
 from gradveil.defenses import Defense, NoDefense, Precode, Prune
 from gradveil.errors import GradveilError
+from gradveil.leakage import measuring
 from gradveil.models.weights import ModelCard, save_weights
 from gradveil.training import networks
 from gradveil.training.networks import NetworkSource
@@ -99,7 +100,7 @@ def test_files_that_cannot_be_added_to_are_one_line(
     name: str, content: bytes, small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    monkeypatch.setattr(matrix_module, "measure", never)
+    monkeypatch.setattr(matrix_module, "measure_all", never)
     with pytest.raises(GradveilError, match="remove it or choose another --out") as said:
         run_audit(PLAN, small, tmp_path)
     assert str(said.value).startswith(str(tmp_path / name))
@@ -151,18 +152,19 @@ def test_a_killed_audit_ends_with_the_same_bytes(
 ) -> None:
     whole = run_audit(PLAN, small, tmp_path / "whole")
     assert len(whole.run.records) == len(SETTINGS.scenario_keys()) * 4
-    measure, calls = matrix_module.measure, []
+    attack, calls = measuring.attack_lot, []
 
     def dies(*args: object, **kwargs: object) -> object:
         calls.append(args)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return measure(*args, **kwargs)  # type: ignore[arg-type]
+        return attack(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(matrix_module, "measure", dies)
+    monkeypatch.setattr(measuring, "attack_lot", dies)
     with pytest.raises(KeyboardInterrupt):
         run_audit(PLAN, small, tmp_path / "cut")
-    monkeypatch.setattr(matrix_module, "measure", measure)
+    assert list((tmp_path / "cut/records").iterdir())
+    monkeypatch.setattr(measuring, "attack_lot", attack)
     assert run_audit(PLAN, small, tmp_path / "cut") == whole
     files = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*") if path.is_file())
     assert len([path for path in files if path.parent.name == "records"]) == len(whole.run.records)

@@ -53,9 +53,10 @@ def test_iterations_are_timed_apart_from_what_comes_before(
 
 def test_totals() -> None:
     cost = AttackCost("none", "fast", "plain", 10, 0.5, 6.0, "cpu", 400.0)
-    whole = AuditEstimate(5, 2, (cost, replace(cost, seconds=4.0, memory_mb=700.0)), 3, 40, 0.25, workers=4)
+    cost = replace(cost, times=10)
+    whole = AuditEstimate((cost, replace(cost, seconds=4.0, memory_mb=700.0)), 3, 40, 0.25, workers=4)
     assert (whole.jobs, whole.iterations, whole.memory_mb, whole.device) == (20, 200, 700.0, "cpu")
-    assert whole.worker_seconds == 5 * 2 * (6 + 4) + 40 * 0.25
+    assert whole.worker_seconds == 10 * (6 + 4) + 40 * 0.25
     assert whole.seconds == whole.worker_seconds / 4
     assert [duration(seconds) for seconds in (0.25, 45, 700, 9000, 20 * 86400)] == [
         "0.25 s",
@@ -87,7 +88,7 @@ def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path, monkeypatch: pytest
     shown = CliRunner().invoke(app, ["audit", *options.split()])
     assert shown.exit_code == 0
     for line in (
-        "jobs: 15 attacks (3 on each of 5 images at 1 stage), 15 iterations",
+        "jobs: 15 attacks, 15 iterations",
         "device: cpu",
         "memory: ",
         "time: ",
@@ -98,6 +99,6 @@ def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path, monkeypatch: pytest
 
 def test_an_estimate_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     cost = AttackCost("none", "fast", "plain", 10, 0.5, 6.0, "cpu", 400.0)
-    print_estimate(AuditEstimate(5, 2, (cost,), 0, 0, 0.0, workers=4), json=True)
+    print_estimate(AuditEstimate((replace(cost, times=10),), 0, 0, 0.0, workers=4), json=True)
     document = json.loads(capsys.readouterr().out)
     assert (document["jobs"], document["device"], document["seconds"], document["workers"]) == (10, "cpu", 15.0, 4)

@@ -370,7 +370,7 @@ def test_stages_come_in_the_order_of_training() -> None:
     stages = [Stage("epochs", 12), Stage("steps", 20), Stage(), Stage("steps", 5)]
     assert sorted(stages) == [stages[2], stages[3], stages[1], stages[0]]
     records = [record(replace(scenario, stage=s), 0) for s in stages for scenario in (POLICY, BARE)]
-    found = [(one.stage, one.defense) for one in findings_of(records[::-1], EPS)]
+    found = [(one.stage.stage, one.defense) for one in findings_of(records[::-1], EPS)]
     assert found == [(s, d) for s in sorted(stages) for d in ("none", "3-1-7")]
 
 
@@ -617,7 +617,7 @@ def simulated(rng: np.random.Generator, n: int, bare: Leak, *defended: Leak, att
     return judged(records)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_attacks_that_get_nothing_seldom_leak() -> None:
     """Two attacks by two attackers, undefended as well: at most 5% of the verdicts."""
     rng = np.random.default_rng(11)

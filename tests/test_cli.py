@@ -207,6 +207,9 @@ BAD_INPUT = [
     (["audit", "--tolerance", "0.5"], "above 0.5, which is chance, up to 1, got 0.5"),
     (["audit", "--tolerance", "60"], "got 60"),
     (["audit", "--format", "pdf"], "unknown format"),
+    (["audit", "--threat", "fedsdg"], "did you mean 'fedsgd'"),
+    (["audit", "--threat", "aggregate", "--images", "8"], "32 images behind one message, got 8 images"),
+    (["audit", "--threat", "ours.toml"], "ours.toml"),
     (["audit", "--images", "6001"], "there are 6000"),
     (["audit", "--weights", "w.safetensors", "--stages", "0"], "use --stages trained"),
     (["policies", "show", "3-1-99"], "0 to 49"),
@@ -262,6 +265,16 @@ def test_data_lists_everything_as_json(gradveil: Command) -> None:
     assert set(looked["train_images_per_class"].values()) == {60}
 
 
+def test_a_search_by_short_attacks_says_first_what_it_is_not_better_than(gradveil: Command) -> None:
+    few = ["--budget", "2", "--keep", "1", "--images", "2", "--batches", "1", "--redundancy", "1e6", "--workers", "1"]
+    done = gradveil("search", "--score", "identification", "--model", "lenet", *few)
+    assert done.returncode == 0
+    assert "attacks the untrained model and the same after 40 training steps" in done.stderr
+    assert done.stderr.index("no better than nothing or random policies") < done.stderr.index("hybrid of the best")
+    rows = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
+    assert rows[-2:] == ["identity", "random"]
+
+
 def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
     options = ["--dataset", "fashion-mnist-tenth[:2%]", "--model", "convnet-4", "--epochs", "1", "--json"]
     trained = json.loads(gradveil("train", *options).stdout)
@@ -282,6 +295,8 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
     policy = found["policies"][0]["policy"]
     assert {"mean", "se", "n", "evaluations"} == set(found["policies"][0]["privacy"])
     assert found["evaluations"] > 0
+    assert [control["name"] for control in found["controls"]] == ["identity", "random"]
+    assert found["verdict"].startswith("no better than")  # one image tells nothing
     assert (tmp_path / "runs/search/plots/race.png").is_file()
     options = ["--weights", weights, "--images", "1", "--workers", "1", "--json"]
     alone = json.loads(gradveil("operations", *options).stdout)

@@ -242,11 +242,11 @@ def test_what_another_process_attacks_is_left_to_it(
     alone = measure(scenario, network, few.test, [0, 1, 2], tmp_path / "alone")
     shared, attacked = tmp_path / "shared", []
     other = hold(shared, lock_name(scenario.key, (1,)))
-    attack = measuring.attack_batches
+    attack = measuring.attack_lot
 
     def end_other(*args: Any, **kwargs: Any) -> Any:
         results = attack(*args, **kwargs)
-        attacked.extend(index for batch in args[3] for index in batch)
+        attacked.extend(index for _, batch in args[2] for index in batch)
         if len(attacked) == 2:  # nothing is left but what the other process is at
             if finishes:
                 for path in (tmp_path / "alone" / "records").glob("*.json"):
@@ -263,7 +263,7 @@ def test_what_another_process_attacks_is_left_to_it(
         return take(self, name, wait=wait)
 
     monkeypatch.setattr(Locks, "take", check_hands)
-    monkeypatch.setattr(measuring, "attack_batches", end_other)
+    monkeypatch.setattr(measuring, "attack_lot", end_other)
     assert measure(scenario, network, few.test, [0, 1, 2], shared) == alone
     assert attacked == ([0, 2] if finishes else [0, 2, 1])
     assert len(waits) == 1

@@ -48,8 +48,8 @@ from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.store import read_records
 from gradveil.models import build, untrained_model
 from gradveil.progress import Advance, Unit, ignore
-from gradveil.scores import Scorer
-from gradveil.scores.privacy import SCORES
+from gradveil.scores import IdentificationScore, Scorer
+from gradveil.scores.privacy import SCORES, Score
 from gradveil.searching import SearchPlan, search
 from gradveil.training import Recipe, train
 from gradveil.training.early import train_steps
@@ -171,10 +171,21 @@ class Square(nn.Module):
 
 @pytest.mark.parametrize(
     ("score", "definition", "known"),
-    [*((score, "paper", True) for score in SCORES), ("grad-sim", "code", True), ("grad-sim", "paper", False)],
+    [
+        *((score, "paper", True) for score in SCORES if score != "identification"),
+        (IdentificationScore(fast(iterations=1), stages=("untrained",)), "paper", True),
+        ("grad-sim", "code", True),
+        ("grad-sim", "paper", False),
+    ],
 )
 def test_scores_are_the_same(
-    score: str, definition: str, known: bool, strict: Device, few: Dataset, small_net: nn.Module, lenet: nn.Module
+    score: str | Score,
+    definition: str,
+    known: bool,
+    strict: Device,
+    few: Dataset,
+    small_net: nn.Module,
+    lenet: nn.Module,
 ) -> None:
     network = small_net if known else nn.Sequential(lenet, Square()).eval()
     settings = {"images": 2, "batches": 1, "batch_size": 5, "definition": definition, "score": score}

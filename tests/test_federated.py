@@ -4,9 +4,10 @@ import json
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,6 +35,8 @@ from gradveil.federated.privacy import epsilon_of
 from gradveil.federated.recordings import Recording, read_recording, record_updates, recordings_in
 from gradveil.federated.rounds import in_process
 from gradveil.federated.server import Mean, accuracy_of
+from gradveil.federated.training import CHECKPOINT_FORMAT
+from gradveil.io.tensors import read_facts, read_tensors, write_tensors
 from gradveil.leakage.identification import identification_of, identify
 from gradveil.leakage.lineups import Rank
 from gradveil.leakage.scenario import ScenarioKey
@@ -360,6 +363,41 @@ def test_damaged_checkpoints_are_refused(fashion: Dataset, tmp_path: Path, damag
     path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:-50] if damage is None else damage)
     with pytest.raises(GradveilError, match="damaged"):
+        federate(plan, fashion, tmp_path)
+
+
+def _change_facts(**changes: object) -> Callable[[dict[str, Tensor], dict[str, Any]], None]:
+    return lambda tensors, facts: facts.update(changes)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tensors, facts: tensors.popitem(),
+        lambda tensors, facts: tensors.update({next(n for n in tensors if n.startswith("momentum/")): torch.ones(7)}),
+        lambda tensors, facts: tensors.update(more=torch.ones(1)),
+        lambda tensors, facts: next(iter(tensors.values())).fill_(torch.nan),
+        lambda tensors, facts: facts.pop("log"),
+        _change_facts(round=10**9),
+        _change_facts(round="one"),
+        _change_facts(history=3),
+        _change_facts(history=[{"round": 0}]),
+        _change_facts(history=[{"round": 0, "accuracy": 9.0, "test_images": 1}]),
+        _change_facts(missing=[1]),
+        _change_facts(missing={"x": [1]}),
+        _change_facts(plan="{}"),
+    ],
+)
+def test_a_checkpoint_with_other_parts_is_one_line(
+    fashion: Dataset, tmp_path: Path, damage: Callable[[dict[str, Tensor], dict[str, Any]], None]
+) -> None:
+    plan = replace(SMALL, rounds=1)
+    federate(plan, fashion, tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    tensors, facts = read_tensors(path, "checkpoint"), read_facts(path, "checkpoint", CHECKPOINT_FORMAT)
+    damage(tensors, facts)
+    write_tensors(path, tensors, CHECKPOINT_FORMAT, facts)
+    with pytest.raises(GradveilError, match=r"checkpoint\.safetensors: damaged .* remove it to train from the start"):
         federate(plan, fashion, tmp_path)
 
 

@@ -505,7 +505,7 @@ def test_simulation_on_ray_equals_the_embedded_engine(fashion: Dataset, tmp_path
     pytest.importorskip("ray")
     expected = federate(PLAN, fashion, tmp_path / "embedded", curiosity=LOOK_AT, evaluations=1)
     environment = dict(os.environ)
-    run = FlowerRun(PLAN, tmp_path / "flower", LOOK_AT, evaluations=1, timeout=60, patience=180)
+    run = FlowerRun(PLAN, tmp_path / "flower", LOOK_AT, evaluations=1, timeout=300, patience=600)
     with attacked(tmp_path / "flower"):
         found = simulate(run)
     assert same_weights(found.weights, expected.weights)

@@ -2,17 +2,22 @@
 
 import json
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import Result
 from safetensors.torch import save_file
 from torch import nn
+from typer.testing import CliRunner
 
 import gradveil
 from gradveil.attacks.inverting import invert, read_gradients
+from gradveil.cli import app
 from gradveil.client import FedAvg, share
 from gradveil.errors import GradveilError
+from gradveil.io.pictures import to_pil
 from gradveil.leakage import metrics
 from gradveil.models import build
 from gradveil.types import Batch, Dataset, to_unit
@@ -99,3 +104,61 @@ def test_numbers_that_do_not_fit(saved: tuple[nn.Module, Path, Batch]) -> None:
         invert(model, path, [1], image_shape=SHAPE, images=3)
     with pytest.raises(GradveilError, match="does not take images of shape"):
         invert(model, path, [1], image_shape=(3, 32, 32))
+
+
+class TheirNormedNet(TheirNet):
+    """Mixes the images of a batch while it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.sigmoid(self.norm(self.first(x.flatten(1)))))  # type: ignore[no-any-return]
+
+
+def test_the_command_knows_batch_norm_at_work_and_compares_with_originals(
+    fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    model = TheirNormedNet().train()
+    batch = Batch(to_unit(fashion.test.images[:2]), fashion.test.labels[:2])
+    torch.save(share(model, batch), "g.pt")
+    torch.save(model.state_dict(), "w.pt")
+    Path("private").mkdir()
+    for number in range(2):
+        to_pil(fashion.test.images[number]).save(f"private/{number}.png")
+
+    def run(*more: str, weights: Sequence[str] = ("--weights", "w.pt")) -> Result:
+        labels = ",".join(map(str, batch.labels.tolist()))
+        command = ["invert", "g.pt", "--model", f"{__name__}:TheirNormedNet", "--labels", labels, "--attack", "fast"]
+        return CliRunner().invoke(app, [*command, *weights, "--iterations", "10", *more])
+
+    found = json.loads(run("--batch-norm", "train", "--originals", "private", "--json").stdout)
+    assert sorted(one["picture"] for one in found["compared"]) == [0, 1]
+    attack = gradveil.attacks.parse_attack("fast", iterations=10)
+    pictures = []
+    for mode in (True, False):
+        rebuilt = invert(model.train(mode), "g.pt", batch.labels, attack=attack, image_shape=SHAPE)
+        assert rebuilt.trace is not None
+        pictures.append((rebuilt.images, float(rebuilt.trace.similarity[-1].mean())))
+    (images, similarity), (_, other) = pictures
+    assert found["similarity"] == pytest.approx(similarity)
+    assert found["similarity"] != pytest.approx(other, abs=1e-3)
+    for number, one in enumerate(found["compared"]):
+        expected = float(metrics.psnr(images[[one["picture"]]], batch.images[[number]]))
+        assert one["psnr"] == pytest.approx(expected, abs=0.01)
+    said = run("--batch-norm", "train", "--originals", "private").stderr
+    assert f"similarity of the gradients: {found['similarity']:.3f}" in said
+    assert f"PSNR {found['compared'][0]['psnr']:.1f} dB" in said
+    assert "no --weights" not in said
+    assert "no --weights: " in run(weights=()).stderr
+    for more, hint in (
+        (("--images", "4"), "expected a label per image, got 2 in --labels and --images 4"),
+        (("--batch-norm", "on"), "expected batch norm eval, train"),
+        (("--originals", "private/0.png"), "expected as many originals as images behind the gradient, 2, got 1"),
+        (("--originals", "none.png"), "no such picture"),
+        (("--originals", "w.pt"), "not a readable image"),
+    ):
+        assert hint in str(run(*more).exception)

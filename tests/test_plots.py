@@ -87,6 +87,10 @@ PLOTS: dict[str, tuple[Plot, list[str]]] = {
         scatter([ScatterPoint("1", 0.4, None, -1.9), ScatterPoint("2", 0.5, None, float("nan"))]),
         ["1 without finite scores"],
     ),
+    "scatter with what to beat": (
+        scatter([*cloud(60), ScatterPoint("identity", 0.5, None, -1.5, control=True)]),
+        ["identity", "to beat (1)", "n = 60 policies"],
+    ),
     "scatter with unscored": (
         scatter([ScatterPoint("7", 0.4, 0.1, -1.9, True), *(ScatterPoint("8", None, None, -9.0 - i) for i in range(30))]),
         ["S_pri not computed, at the right (30)"],

@@ -19,16 +19,16 @@ from gradveil.scores.similarity import Products, Similarity
 from gradveil.transforms import Policy
 from gradveil.types import Batch, Dataset, to_unit
 
-QUICKLY = [
-    (name, quick)
-    for name, score in SCORES.items()
-    for quick in (False, True)[: 1 + bool(score(published_definition("paper")).quick)]
-]
+# Functions of transformed images; the score that attacks is another kind (test_identification_score.py).
+PREDICTIONS = predictors.PREDICTIONS
+QUICKLY = [(name, quick) for name, score in PREDICTIONS.items() for quick in (False, True)[: 1 + bool(score.quick)]]
 
 
 def made(name: str, quick: bool = False) -> PrivacyScore:
     score = SCORES[name](published_definition("paper", 3))
-    return score.quick or score if quick else score
+    chosen = score.quick or score if quick else score
+    assert isinstance(chosen, PrivacyScore)
+    return chosen
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_every_score_is_a_finite_pure_function_of_each_image(
     assert not small_net.training
 
 
-@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("name", PREDICTIONS)
 def test_what_is_frozen_stays_frozen(name: str, small_net: nn.Module, some: tuple[Tensor, Tensor, Tensor]) -> None:
     network = deepcopy(small_net)
     trained = [number % 3 == 0 for number, _ in enumerate(network.parameters())]
@@ -108,7 +108,7 @@ def test_no_gradient_scores_lowest() -> None:
     network, label = Similarity(Linear()), torch.zeros(1, dtype=torch.int64)
     garment, black = torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(1, 1, 4, 4)
     lowest = {"grad-sim": 0, "smooth-grad-sim": 0, "smooth-contrast": -60}
-    for name in SCORES:
+    for name in PREDICTIONS:
         for noise in (garment, black):
             assert float(made(name)(network, black, label, noise)) == lowest[name]
         assert float(made(name)(network, garment, label, black)) > lowest[name]

@@ -63,15 +63,13 @@ def test_finished_images_are_not_attacked_again_whatever_the_workers(
     attacked: list[int] = []
     from gradveil.leakage import measuring as leakage
 
-    original = leakage.attack_batches
+    original = leakage.attack_lot
 
-    def counting(
-        scenario: object, network: nn.Module, images: object, batches: list[tuple[int]], **options: object
-    ) -> object:
-        attacked.extend(index for batch in batches for index in batch)
-        return original(scenario, network, images, batches, **options)  # type: ignore[arg-type]
+    def counting(cells: object, images: object, lot: list[tuple[int, tuple[int]]], **options: object) -> object:
+        attacked.extend(index for _, batch in lot for index in batch)
+        return original(cells, images, lot, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(leakage, "attack_batches", counting)
+    monkeypatch.setattr(leakage, "attack_lot", counting)
     records = measure(SCENARIO.parse(), small_net, fashion.test, [1, 2, 0], run)
     assert attacked == [2]
     assert [record.index for record in records] == [1, 2, 0]

@@ -1,6 +1,8 @@
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -8,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -351,9 +354,9 @@ for line in sys.stdin:
 )
 
 
-@pytest.mark.slow
-def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp_path: Path) -> None:
-    """`kill -9` of a search with one and two workers in turn at ten random moments."""
+@pytest.mark.long
+def test_killed_five_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp_path: Path) -> None:
+    """`kill -9` of a search with one and two workers in turn at five random moments; `bench.faults` kills more often."""
     script, storage = tmp_path / "run.py", tmp_path / "study.sqlite3"
     script.write_text(ON_DEMAND)
     chance = np.random.default_rng(0)
@@ -368,7 +371,7 @@ def test_killed_ten_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tmp
             print(workers, file=searches.stdin, flush=True)
             return int(searches.stdout.readline())
 
-        for number in range(10):
+        for number in range(5):
             before = storage.stat().st_mtime_ns if storage.exists() else 0
             process, wait_until = start(1 + number % 2), time.monotonic() + 60
             while not storage.exists() or storage.stat().st_mtime_ns == before:
@@ -439,9 +442,9 @@ def _known(storage: Path) -> int:
 def test_the_study_is_for_optunas_own_tools(scorer: Scorer, tmp_path: Path) -> None:
     found = search(scorer, tmp_path / "s.sqlite3", replace(PLAN, redundancy=1.5))
     study = optuna.load_study(study_name=STUDY, storage=f"sqlite:///{tmp_path / 's.sqlite3'}")
-    assert len(study.trials) == 14
+    assert len(study.trials) == 14 + 2  # and what the best have to beat
     states = Counter(trial.state.name for trial in study.trials)
-    assert states == {"COMPLETE": 3, "PRUNED": 11}  # the best are the complete ones
+    assert states == {"COMPLETE": 3, "PRUNED": 13}  # the best are the complete ones
     assert study.best_trial.user_attrs["policy"] == str(found.best[0].policy)
     assert study.best_value == found.best[0].privacy.mean
     raced = [trial for trial in study.trials if trial.intermediate_values]
@@ -489,6 +492,37 @@ def test_another_search_in_the_same_place_is_refused(scorer: Scorer, tmp_path: P
     with pytest.raises(GradveilError, match="not a readable study") as refused:
         search(scorer, "mysql://me:secret@nowhere/x", small)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update trial_user_attributes set value_json = '{'",
+        "update trial_user_attributes set value_json = '3'",
+        "update trial_user_attributes set value_json = replace(value_json, '\"rows\"', '\"lines\"')",
+        "update trial_user_attributes set value_json = replace(value_json, '0.', '1e400') where key = 'scores'",
+        "update trials set state = 'SLEEPING'",
+        "update study_user_attributes set value_json = '{'",
+        "alter table trials rename column state to condition",
+        "update alembic_version set version_num = 'v0.0.0'",
+        "update study_directions set direction = 'SIDEWAYS'",
+    ],
+)
+def test_a_study_with_other_contents_is_one_line(
+    scorer: Scorer, whole_study: Path, tmp_path: Path, damage: str
+) -> None:
+    path = shutil.copy(whole_study, tmp_path / "s.sqlite3")
+    with closing(sqlite3.connect(path)) as study, study:
+        assert study.execute(damage).rowcount != 0
+    with pytest.raises(GradveilError, match=r"s\.sqlite3.* (remove it|holds a search)"):
+        search(scorer, path, PLAN)
+
+
+@pytest.fixture(scope="module")
+def whole_study(scorer: Scorer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("damaged") / "study.sqlite3"
+    search(scorer, path, SearchPlan(policies=2, keep=1, redundancy=1e6, first_look=1))
+    return path
 
 
 def test_a_storage_that_fails_in_mid_search_is_one_line(

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gradveil.attacks import Attack, Evidence, Inversion, Reconstruction, parse_attack
+from gradveil.attacks import Attack, Evidence, Inversion, Reconstruction, parse_attack, together
+from gradveil.attacks.attack import OnIteration
 from gradveil.attacks.loop import State
 from gradveil.attacks.optimizers import LBFGS
 from gradveil.attacks.restarts import Restart
@@ -17,7 +18,9 @@ from gradveil.attacks.turns import Ask, answer_together
 from gradveil.attacks.width import SEATS, Width
 from gradveil.client import FedAvg, share
 from gradveil.defenses import parse_defense
-from gradveil.leakage.measuring import lot_size, measure
+from gradveil.devices import CPU
+from gradveil.leakage.lots import Cell, lot_size
+from gradveil.leakage.measuring import measure, measure_all
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.models import build
 from gradveil.training.stage import Stage
@@ -280,8 +283,30 @@ def test_records_do_not_depend_on_which_attacks_shared_a_loop(
 
 
 @pytest.mark.parametrize(
-    ("attacks", "workers", "size"), [(1, 1, 4), (4, 2, 4), (8, 2, 4), (9, 2, 8), (12, 2, 8), (100, 2, 8), (0, 1, 4)]
+    ("attacks", "workers", "size"), [(1, 1, 4), (4, 2, 4), (20, 2, 4), (48, 2, 8), (100, 2, 8), (5, 1, 4), (8, 1, 8)]
 )
 def test_there_are_loops_for_all_workers_and_no_seat_is_empty(attacks: int, workers: int, size: int) -> None:
-    key = ScenarioKey("fashion-mnist-tenth", "convnet-2", Stage(), "none", "fast", 3, 0)
-    assert lot_size(key.parse(), attacks, workers) == size
+    assert lot_size(CPU, attacks, workers) == size
+
+
+def test_attacks_of_several_defenses_share_a_loop_and_records_do_not_say_so(
+    fashion: Dataset, small_net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = ScenarioKey("fashion-mnist-tenth", "convnet-2", Stage(), "none", "fast", 3, 0, together=True)
+    columns = [("none", "plain"), ("prune:0.5", "plain"), ("gaussian:1e-3", "adaptive"), ("3-1-7", "adaptive")]
+    scenarios = [replace(key, defense=defense, attacker=attacker).parse() for defense, attacker in columns]
+    alone = [
+        measure(scenario, small_net, fashion.test, [0, 1], tmp_path / str(number))
+        for number, scenario in enumerate(scenarios)
+    ]
+    runs: list[int] = []
+    minimise = together.minimise_in_lots
+
+    def counting(lot: list[Restart], on_iteration: OnIteration | None) -> list[Reconstruction]:
+        runs.append(len(lot))
+        return minimise(lot, on_iteration)
+
+    monkeypatch.setattr(together, "minimise_in_lots", counting)
+    cells = [Cell(scenario, small_net, (0, 1)) for scenario in scenarios]
+    assert measure_all(cells, fashion.test, tmp_path / "all") == alone
+    assert max(runs) >= 4  # more than one defense has images

@@ -1,5 +1,6 @@
 import csv
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -139,6 +140,43 @@ def test_a_damaged_checkpoint_is_named(few: Dataset, tmp_path: Path) -> None:
     (tmp_path / "last.ckpt").write_bytes(b"damaged")
     with pytest.raises(GradveilError, match=r"last\.ckpt: damaged checkpoint"):
         train(few, "convnet-4", tmp_path, recipe=Recipe(epochs=1))
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("state_dict", None),
+        ("state_dict", {"network.other": torch.ones(1)}),
+        ("optimizer_states", None),
+        ("optimizer_states", [{}]),
+        ("lr_schedulers", None),
+        ("lr_schedulers", [3]),
+        ("loops", None),
+        ("loops", {"fit_loop": {}}),
+        ("callbacks", None),
+        ("callbacks", {"TrainingProgress": {"history": []}}),
+        ("callbacks", {"TrainingProgress": {"history": [{"epoch": "one"}]}}),
+        ("callbacks", {"TrainingProgress": {}}),
+    ],
+)
+def test_a_checkpoint_without_a_part_is_one_line(
+    half_trained: Path, few: Dataset, tmp_path: Path, part: str, value: object
+) -> None:
+    folder = shutil.copytree(half_trained, tmp_path / "run")
+    whole = torch.load(folder / "last.ckpt", weights_only=True)
+    torch.save({**whole, part: value} if value else {k: v for k, v in whole.items() if k != part}, folder / "last.ckpt")
+    with pytest.raises(GradveilError, match=r"last\.ckpt: damaged checkpoint .* remove it to train from the start"):
+        train(few, "convnet-4", folder, recipe=Recipe(epochs=2))
+
+
+@pytest.fixture(scope="module")
+def half_trained(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training of two epochs that was killed in the second."""
+    folder = tmp_path_factory.mktemp("half")
+    with pytest.raises(Killed):
+        train(few, "convnet-4", folder, recipe=Recipe(epochs=2), progress=killed_after(3))
+    assert (folder / "last.ckpt").is_file()
+    return folder
 
 
 class Killed(Exception):
@@ -341,7 +379,7 @@ def test_a_card_from_anyone_is_one_line(few: Dataset, tmp_path: Path, before: st
         load_model(path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_random_moments_it_ends_with_the_same_weights(tmp_path: Path) -> None:
     def command(folder: str) -> list[str]:
         options = [

@@ -33,7 +33,7 @@ def test_plain_class_folders_are_split_by_the_seed(tmp_path, fashion):
 @pytest.mark.parametrize(
     ("train_folder", "test_folder"), [("train", "test"), ("train", "val"), ("Train", "Validation")]
 )
-def test_split_folders_are_read_in_sorted_order(tmp_path, fashion, train_folder, test_folder):
+def test_split_folders_are_read_class_by_class_in_turn(tmp_path, fashion, train_folder, test_folder):
     images = fashion.train.images
     class_folders(tmp_path / train_folder, images, ["a", "b"], 3)
     class_folders(tmp_path / test_folder, images[50:], ["a", "b"], 2)
@@ -41,9 +41,9 @@ def test_split_folders_are_read_in_sorted_order(tmp_path, fashion, train_folder,
     (tmp_path / train_folder / "a/._000.png").write_bytes(b"dropping")
     (tmp_path / train_folder / ".cache").mkdir()
     got = load(f"folder:{tmp_path}")
-    assert torch.equal(got.train.images, images[:6])
-    assert torch.equal(got.test.images, images[50:54])
-    assert got.test.labels.tolist() == [0, 0, 1, 1]
+    assert torch.equal(got.train.images, images[[0, 3, 1, 4, 2, 5]])
+    assert torch.equal(got.test.images, images[[50, 52, 51, 53]])
+    assert got.test.labels.tolist() == [0, 1, 0, 1]
 
 
 def test_many_images_keep_their_order_through_the_threads(tmp_path, fashion):
@@ -63,7 +63,8 @@ def test_many_images_keep_their_order_through_the_threads(tmp_path, fashion):
             return None
 
     got = load(f"folder:{tmp_path}", progress=Recorder())
-    assert torch.equal(got.train.images, fashion.train.images[:800])
+    assert torch.equal(got.train.images[0::2], fashion.train.images[:400])
+    assert torch.equal(got.train.images[1::2], fashion.train.images[400:800])
     assert seen[0] == ("images", 804)
     assert sum(units for kind, units in seen if kind == "done") == 804
 
@@ -73,7 +74,7 @@ def test_one_coloured_image_makes_all_coloured(tmp_path, fashion):
     class_folders(tmp_path / "test", fashion.test.images, ["a", "b"], 1)
     save(tmp_path / "test/b/000.png", colour(fashion.test, 1, 28)[0])
     got = load(f"folder:{tmp_path}")
-    assert torch.equal(got.train.images, fashion.train.images[:4].repeat(1, 3, 1, 1))
+    assert torch.equal(got.train.images, fashion.train.images[[0, 2, 1, 3]].repeat(1, 3, 1, 1))
     assert torch.equal(got.test.images[1], colour(fashion.test, 1, 28)[0])
 
 

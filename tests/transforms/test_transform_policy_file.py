@@ -88,7 +88,7 @@ def test_other_content_is_refused_in_one_line(tmp_path: Path, content: bytes, sa
 
 def test_nothing_there(tmp_path: Path) -> None:
     assert "No such file" in refusal(tmp_path / "none.json")
-    assert "Is a directory" in refusal(tmp_path)
+    assert "expected a file" in refusal(tmp_path)
 
 
 def test_endless_scores_are_not_written(tmp_path: Path) -> None:

@@ -1,0 +1,577 @@
+"""What goes wrong around the library: absurd numbers, strange names, full disks, other people's signals."""
+
+import errno
+import ipaddress
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import nn
+from typer.testing import CliRunner
+
+from audits import write_audit
+from gradveil import cli
+from gradveil.auditing import AuditSettings, read_run, read_study
+from gradveil.auditing.claim import CLAIM
+from gradveil.auditing.evidence import EVIDENCE
+from gradveil.auditing.matrix import run_audit
+from gradveil.auditing.plan import AuditPlan
+from gradveil.cli import app
+from gradveil.datasets import load
+from gradveil.datasets.stacking import check_room
+from gradveil.errors import GradveilError
+from gradveil.federated import FederatedPlan, Update, federate, network_of, participants_of
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.gossip.group import Group, Message
+from gradveil.federated.gossip.peer import Peer
+from gradveil.federated.gossip.settings import GossipSettings
+from gradveil.federated.gossip.topology import parse_topology
+from gradveil.federated.gossip.training import gossip
+from gradveil.federated.rounds import Gather
+from gradveil.io.files import read_bytes, read_text, write_text, writing
+from gradveil.io.memory import memory_bytes
+from gradveil.parallel import starting_workers
+from gradveil.progress import Advance, Unit
+from gradveil.report import write_page
+from gradveil.scores import Scorer
+from gradveil.searching import SearchPlan, search
+from gradveil.training import Recipe, train
+from gradveil.transforms import Policy, PolicyFile, apply_folder, load_policy, save_policy
+from gradveil.types import Dataset
+
+
+@pytest.fixture(scope="module")
+def few(fashion: Dataset) -> Dataset:
+    return Dataset("few", fashion.train.take(range(60)), fashion.test.take(range(30)))
+
+
+def save_images(folder: Path, classes: list[str], each: int = 5) -> Path:
+    for number, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for index in range(each):
+            pixels = np.full((8, 8), 20 * number + index, np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder
+
+
+def line(*arguments: str) -> str:
+    """What the command line says of arguments that it refuses, which is one line."""
+    done = CliRunner().invoke(app, arguments, standalone_mode=False)
+    assert isinstance(done.exception, GradveilError), done.exception
+    return str(done.exception)
+
+
+# Numbers that no machine can serve
+
+
+def test_more_workers_than_the_machine_can_run_are_refused() -> None:
+    with pytest.raises(GradveilError, match="workers: expected 1 to"), starting_workers(100_000):
+        pass
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["search", "--batches", "1000000000"],
+        ["search", "--fresh", "1000000000"],
+        ["search", "--budget", "1000000000000"],
+        ["audit", "--workers", "1000000000"],
+        ["attack", "fast", "--iterations", "1000000000000"],
+        ["train", "--loaders", "100000"],
+    ],
+)
+def test_absurd_numbers_are_refused(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 2
+    assert "is not in the range" in done.output
+
+
+def test_images_that_do_not_fit_are_refused_before_they_are_made() -> None:
+    side = 1024
+    count = memory_bytes() // (3 * side * side)
+    with pytest.raises(GradveilError, match="half of this machine's memory; use a smaller @SIZE"):
+        check_room(count, (3, side, side))
+    check_room(10, (3, side, side))
+
+
+def test_a_link_to_an_endless_device_is_refused(tmp_path: Path) -> None:
+    folder = save_images(tmp_path / "images", ["a", "b"])
+    (folder / "a" / "endless.png").symlink_to("/dev/zero")
+    with pytest.raises(GradveilError, match="expected a file, got a folder or a device"):
+        load(f"folder:{folder}")
+    with pytest.raises(GradveilError, match="expected a file"):
+        read_text(Path("/dev/zero"), largest=10)
+
+
+# Names
+
+
+def test_names_that_are_no_text_are_spelled_out(tmp_path: Path) -> None:
+    folder = save_images(tmp_path / "images", ["plain", os.fsdecode(b"odd\xff")])
+    images = load(f"folder:{folder}").train
+    assert images.classes == ("odd\\udcff", "plain")
+    write_text(tmp_path / "page.html", "odd\udcff")
+    assert (tmp_path / "page.html").read_text() == "odd\\udcff"
+    odd = tmp_path / os.fsdecode(b"p\xff")
+    done = apply_folder(Policy.parse("3-1-7"), folder, odd)
+    assert done.written == 10
+
+
+def test_records_with_half_characters_are_named(tmp_path: Path, fashion: Dataset) -> None:
+    plan = AuditSettings("fashion-mnist-tenth", "lenet", (), stages=("0",), images=2)
+    run = write_audit(tmp_path, fashion.train, plan)
+    path = sorted((run / "records").iterdir())[0]
+    path.write_text(path.read_text().replace('"label": "', '"label": "\\ud800'))
+    study = read_study(run)
+    assert any(path.name in problem and "surrogates not allowed" in problem for problem in study.run.problems)
+    write_page(study)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("x" * 300, "at most 255 bytes"),
+        (os.fsdecode(b"a\xff"), "in UTF-8"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [["report"], ["apply", "3-1-7", "."], ["audit", "--out"], ["search", "--weights"], ["curious"]]
+)
+def test_strange_paths_are_one_line(command: list[str], name: str, said: str) -> None:
+    assert said in line(*command, name)
+
+
+def test_strange_dataset_names_are_one_line() -> None:
+    for name in ("folder:" + "x" * 5000, "folder:a\0b", "folder:~nobody-of-this-name/x", "x" * 5000, "~nobody-at-all"):
+        with pytest.raises(GradveilError):
+            load(name)
+
+
+def test_a_nul_in_a_path_is_one_line() -> None:
+    with pytest.raises(GradveilError, match="null"):
+        read_bytes(Path("a\0b"), largest=9)
+    with pytest.raises(GradveilError, match="null"):
+        load_policy("a\0b.json")
+
+
+def test_names_that_are_nearly_too_long_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / f"{'ä' * 125}.png"
+    write_text(path, "x")
+    assert path.read_text() == "x"
+
+
+# Full disks
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """From the so many-th file on there is no space."""
+    made, real = 0, tempfile.mkstemp
+
+    def mkstemp(*arguments: object, **settings: object) -> tuple[int, str]:
+        nonlocal made
+        made += 1
+        if made > after:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments, **settings)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr("gradveil.io.files.tempfile.mkstemp", mkstemp)
+
+
+FULL = r"No space left on device; free some and start again"
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_full_disk_is_one_line(few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    images = save_images(tmp_path / "images", ["a", "b"])
+    plan = AuditPlan("lenet", images=1, attacks=(replace(AuditPlan("lenet").attacks[0], iterations=1),))
+    runs: list[Callable[[], object]] = [
+        lambda: train(few, "lenet", tmp_path / "train", recipe=Recipe(epochs=1)),
+        lambda: federate(FederatedPlan("few", "lenet", participants=2, rounds=1), few, tmp_path / "federate"),
+        lambda: apply_folder(Policy.parse("3-1-7"), images, tmp_path / "apply"),
+        lambda: run_audit(plan, few, tmp_path / "audit"),
+    ]
+    for run in runs:
+        with monkeypatch.context() as patch:
+            fill_disk(patch, after)
+            with pytest.raises(GradveilError, match=FULL):
+                run()
+
+
+def test_a_failing_write_in_the_middle_names_its_file(tmp_path: Path) -> None:
+    def write() -> None:
+        with writing(tmp_path / "big.bin"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(GradveilError, match=rf"big\.bin: {FULL}"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+# Folders
+
+
+def test_a_failed_command_leaves_its_folder_to_the_next_one(few: Dataset, tmp_path: Path) -> None:
+    out = str(tmp_path / "a" / "b")
+    assert "unknown model" in line("audit", "--model", "lenett", "--out", out, "--workers", "1")
+    assert list(tmp_path.iterdir()) == []
+    images = save_images(tmp_path / "images", ["a"])
+    (images / "a" / "0.png").write_bytes(b"no image")
+    with pytest.raises(GradveilError, match="not a readable image"):
+        apply_folder(Policy.parse("3-1-7"), images, tmp_path / "apply")
+    assert not (tmp_path / "apply").exists()
+
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(784, 10)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            raise GradveilError("no")
+
+    with pytest.raises(GradveilError, match="no"):
+        train(few, Broken(), tmp_path / "train", recipe=Recipe(epochs=1))
+    assert not (tmp_path / "train" / "settings.json").exists()
+
+
+HOLDING = """
+import sys
+from pathlib import Path
+from gradveil.io.locks import working_alone
+with working_alone(Path(sys.argv[1])):
+    print("here", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_second_on_one_folder_says_so(few: Dataset, tmp_path: Path) -> None:
+    images = save_images(tmp_path / "images", ["a"])
+    plan = FederatedPlan("few", "lenet", participants=2, rounds=1)
+    runs: dict[str, Callable[[], object]] = {
+        "apply/gradveil-apply.json": lambda: apply_folder(Policy.parse("3-1-7"), images, tmp_path / "apply"),
+        "federate/settings.json": lambda: federate(plan, few, tmp_path / "federate"),
+    }
+    for name, run in runs.items():
+        run()
+        command = [sys.executable, "-c", HOLDING, str(tmp_path / name)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "here\n"
+            with pytest.raises(GradveilError, match="another process is at work there"):
+                run()
+            other.kill()
+        run()
+
+
+def test_the_first_images_of_a_folder_are_of_all_classes(tmp_path: Path) -> None:
+    images = load(f"folder:{save_images(tmp_path, ['a', 'b', 'c'], each=10)}")
+    assert images.train.labels.tolist() == [0, 1, 2] * 8
+    assert images.test.labels.tolist() == [0, 1, 2] * 2
+    # Within a class they come by name, which their brightness tells.
+    assert images.train.images[0::3, 0, 0, 0].diff().gt(0).all()
+
+
+def test_thirty_test_images_are_enough_to_search(few: Dataset, small_net: nn.Module) -> None:
+    scorer = Scorer(small_net, small_net, few.test, images=15, batches=2, batch_size=5)
+    assert scorer.kept == 15
+    assert min(scorer.order.tolist()) >= 15
+    found = search(scorer, None, SearchPlan(policies=3, keep=1, redundancy=1e6, first_look=1, fresh=3))
+    assert len(found.best) == 1
+
+
+def test_a_plan_takes_policy_files(tmp_path: Path) -> None:
+    save_policy(tmp_path / "p.json", PolicyFile(Policy.parse("3-1-7")))
+    for given in (tmp_path / "p.json", str(tmp_path / "p.json"), "3-1-7"):
+        plan = AuditPlan("lenet", defenses=(given,))  # type: ignore[arg-type]
+        assert [str(one) for one in plan.defenses] == ["none", "random", "3-1-7"]
+
+
+def test_labels_and_images_must_agree(tmp_path: Path) -> None:
+    save_file({"x": torch.zeros(1)}, tmp_path / "g.safetensors")
+    said = line("invert", str(tmp_path / "g.safetensors"), "--labels", "1,2", "--images", "4")
+    assert "2 in --labels and --images 4" in said
+
+
+# Evidence
+
+
+class Net(nn.Module):
+    """A network of the user's own, whose code changes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        torch.manual_seed(width)
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.Sigmoid(), nn.Linear(width, 10))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layers(images)
+        return found
+
+
+def test_records_of_another_network_or_other_images_do_not_count(few: Dataset, tmp_path: Path) -> None:
+    attack = replace(AuditPlan("lenet").attacks[0], iterations=1)
+    plan = AuditPlan(Net(4), images=2, attacks=(attack,))
+    first = run_audit(plan, few, tmp_path)
+    count = len(first.run.stored)
+    names = {one.name for one in first.run.stored}
+    assert not any("left out" in said for said in first.run.absent)
+
+    changed = run_audit(replace(plan, model=Net(5)), few, tmp_path)
+    assert len(changed.run.stored) == count
+    assert names.isdisjoint(one.name for one in changed.run.stored)
+    assert changed.run.absent[0].startswith(f"{count} records are of another network or of other images")
+    assert "left out" in write_page(changed).read_text()
+
+    darker = replace(few, train=replace(few.train, images=few.train.images // 2))
+    assert len(run_audit(replace(plan, model=Net(5)), darker, tmp_path).run.stored) == count
+    # Back to the first network: what was found of it is there and counts again.
+    again = run_audit(plan, few, tmp_path)
+    assert {one.name for one in again.run.stored} == names
+    # A second plan about the same network adds to it.
+    more = run_audit(replace(plan, images=3), few, tmp_path)
+    assert names < {one.name for one in more.run.stored}
+    (tmp_path / EVIDENCE).write_text("{")
+    with pytest.raises(GradveilError, match=r"evidence\.json: .* remove it and start again"):
+        run_audit(plan, few, tmp_path)
+    assert (tmp_path / CLAIM).exists()
+    assert any(EVIDENCE in problem for problem in read_run(tmp_path).problems)
+
+
+# Signals
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("what", ["plain", "swallowed"])
+def test_signals_are_said_and_have_their_codes(
+    number: int, code: int, what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(**_: object) -> None:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(30)
+        except KeyboardInterrupt:
+            # What Lightning does with it.
+            if what == "swallowed":
+                sys.exit(1)
+            raise
+
+    monkeypatch.setattr(cli, "app", work)
+    before = signal.getsignal(number)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == code
+    assert "what is done is kept: run the same command again to go on" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
+
+
+WORK = """
+import os, sys, time
+from gradveil.parallel import starting_workers
+from gradveil.progress import Advance, Unit
+def work(job):
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+if __name__ == "__main__":
+    sys.modules["__main__"].__file__ = None
+    from gradveil import cli
+    def app(**_):
+        with starting_workers(2) as run:
+            list(run(work, [1, 2]))
+    cli.app = app
+    cli.main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_workers_end_with_their_parent(number: int, code: int, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WORK)
+    with subprocess.Popen([sys.executable, str(tmp_path / "work.py")], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        workers = [int(process.stdout.readline()) for _ in range(2)]
+        process.send_signal(number)
+        assert process.wait(60) == code
+        end = time.monotonic() + 60
+        while any(Path(f"/proc/{worker}").exists() and not _is_zombie(worker) for worker in workers):
+            assert time.monotonic() < end, "workers live on"
+            time.sleep(0.1)
+
+
+def _is_zombie(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+# Hostile peers
+
+
+def _with(name: str, value: torch.Tensor) -> Callable[[Update], Update]:
+    return lambda update: replace(update, gradients={**update.gradients, name: value})
+
+
+def _first(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Update], Update]:
+    def changed(update: Update) -> Update:
+        name = next(iter(update.gradients))
+        return replace(update, gradients={**update.gradients, name: change(update.gradients[name])})
+
+    return changed
+
+
+HOSTILE: dict[str, Callable[[Update], Update]] = {
+    "NaN": _first(lambda tensor: tensor * torch.nan),
+    "infinity": _first(lambda tensor: tensor + torch.inf),
+    "another name": _with("another", torch.zeros(1)),
+    "a name missing": lambda update: replace(update, gradients=dict(list(update.gradients.items())[1:])),
+    "another shape": _first(lambda tensor: tensor.reshape(-1)),
+    "another size": _first(lambda tensor: tensor.repeat(2, *[1] * (tensor.ndim - 1))),
+    "another type": _first(lambda tensor: tensor.double()),
+    "too many images": lambda update: replace(update, images=10**12),
+    "less than no images": lambda update: replace(update, images=-5),
+    "half an image": lambda update: replace(update, images=0.5),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_update_is_refused_and_training_goes_on(few: Dataset, tmp_path: Path, kind: str) -> None:
+    plan = FederatedPlan("few", "lenet", participants=3, rounds=2, batch=5)
+    honest, everybody = replace(plan, participants=3), participants_of(plan, few.train)
+
+    def gather(hostile: bool) -> Gather:
+        def updates(number: int, chosen: Sequence[int], network: nn.Module) -> dict[int, Update]:
+            found = {one: everybody[one].contribute(network, number) for one in chosen if hostile or one != 1}
+            return {one: HOSTILE[kind](update) if one == 1 else update for one, update in found.items()}
+
+        return updates
+
+    curious = Curiosity(rounds=(0,), participant=1)
+    result = federate(plan, few, tmp_path / "hostile", gather=gather(True), curiosity=curious)
+    without = federate(honest, few, tmp_path / "honest", gather=gather(False))
+    log = (tmp_path / "hostile" / "log.txt").read_text()
+    assert "round 0: the update of participant 1 is refused" in log
+    assert "round 1: the update of participant 1 is refused" in log
+    # What is left is the mean of the others.
+    for name, weight in load_file(without.weights).items():
+        torch.testing.assert_close(load_file(result.weights)[name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_where_all_are_hostile_the_weights_stay(few: Dataset, tmp_path: Path) -> None:
+    plan = FederatedPlan("few", "lenet", participants=2, rounds=1, batch=5)
+
+    def gather(number: int, chosen: Sequence[int], network: nn.Module) -> dict[int, Update]:
+        everybody = participants_of(plan, few.train)
+        return {one: HOSTILE["NaN"](everybody[one].contribute(network, number)) for one in chosen}
+
+    result = federate(plan, few, tmp_path, gather=gather)
+    fresh = network_of(plan, few).state_dict()
+    assert all(torch.equal(weight, fresh[name]) for name, weight in load_file(result.weights).items())
+    assert "nobody is left; the weights stay as they are" in (tmp_path / "log.txt").read_text()
+
+
+class HostileGroup(Group):
+    """Participant 0 of two; participant 1 sends what is no number, always."""
+
+    def __init__(self, sent: float) -> None:
+        self.rank, self.size, self.sent = 0, 2, sent
+
+    def gather_texts(self, key: str, text: str) -> list[str]:
+        return [text, text]
+
+    def exchange(self, message: Message, others: Sequence[int]) -> dict[int, dict[str, torch.Tensor]]:
+        return {one: self.receive(one, message) for one in others}
+
+    def send(self, other: int, message: Message) -> None:
+        pass
+
+    def receive(self, other: int, like: Message) -> dict[str, torch.Tensor]:
+        return {name: one * self.sent if one.is_floating_point() else one for name, one in like.items()}
+
+
+@pytest.mark.parametrize("sent", [torch.nan, torch.inf])
+def test_a_hostile_neighbour_is_refused_and_training_goes_on(few: Dataset, tmp_path: Path, sent: float) -> None:
+    plan = FederatedPlan("few", "mlp-16", participants=2, rounds=3, batch=5)
+    settings = GossipSettings(plan, parse_topology("complete", 2), evaluations=1)
+    peer = Peer(settings, few, tmp_path, HostileGroup(sent))
+    before = weights_of(peer.server.network)
+    peer.train(lambda units: None)
+    log = (tmp_path / "log.txt").read_text()
+    for number, what in ((0, "message"), (1, "message"), (3, "weights"), (3, "result")):
+        assert f"round {number}: the {what} of participant 1 is refused (not finite); went on without" in log
+    after = load_file(tmp_path / "last.safetensors")
+    assert all(one.isfinite().all() for one in after.values())
+    assert not torch.equal(before, weights_of(peer.server.network))
+
+
+def weights_of(network: nn.Module) -> torch.Tensor:
+    return torch.cat([one.detach().flatten() for one in network.parameters()])
+
+
+def test_who_says_nothing_sensible_is_named(few: Dataset, tmp_path: Path) -> None:
+    class Strange(HostileGroup):
+        def gather_texts(self, key: str, text: str) -> list[str]:
+            return [text, self.said]
+
+    plan = FederatedPlan("few", "mlp-16", participants=2, rounds=3, batch=5)
+    settings = GossipSettings(plan, parse_topology("complete", 2))
+    for said in ("", "[", "{}", '{"rounds": 3, "settings": ""}', '{"rounds": ["x"], "settings": ""}'):
+        group = Strange(1.0)
+        group.said = said  # type: ignore[attr-defined]
+        with pytest.raises(GradveilError, match="participant 1 does not say what it trains"):
+            Peer(settings, few, tmp_path, group)
+
+
+def test_nothing_listens_beyond_this_machine(few: Dataset, tmp_path: Path) -> None:
+    plan = FederatedPlan("few", "mlp-16", participants=2, rounds=150, batch=5)
+    found: set[str] = set()
+
+    @contextmanager
+    def bar(title: str, total: int, unit: Unit) -> Iterator[Advance]:
+        yield lambda units: found.update(listening_addresses())
+
+    gossip(GossipSettings(plan, parse_topology("complete", 2), evaluations=1), few, tmp_path, progress=bar)
+    assert found == {"127.0.0.1"}
+
+
+def listening_addresses() -> set[str]:
+    """Where this process and those that it started, directly or not, accept TCP connections."""
+    processes, grown = {os.getpid()}, True
+    while grown:
+        children = {
+            int(path.name)
+            for path in Path("/proc").glob("[0-9]*")
+            if path.is_dir() and _parent(path) in processes and int(path.name) not in processes
+        }
+        processes |= children
+        grown = bool(children)
+    mine: set[str] = set()
+    for process in processes:
+        for link in Path(f"/proc/{process}/fd").glob("*"):
+            with suppress(OSError):
+                mine.add(os.readlink(link))
+    addresses = set()
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in mine:
+                raw = bytes.fromhex(fields[1].partition(":")[0])
+                words = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
+                addresses.add(str(ipaddress.ip_address(words)))
+    return addresses
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return -1

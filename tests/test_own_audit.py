@@ -1,0 +1,159 @@
+"""Audits of objects: somebody's model, data loader, LightningModule, and the first rounds of their Flower app."""
+
+import os
+from pathlib import Path
+
+import lightning as L
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import gradveil as gv
+from gradveil.attacks import ClosedForm
+from gradveil.client import FedAvg
+from gradveil.datasets import images_from_loader
+from gradveil.errors import GradveilError
+from gradveil.federated.flower.setup import NO_TELEMETRY
+from gradveil.types import Dataset, to_unit
+from lightning_script import QUIET
+
+pytestmark = QUIET
+MEAN, STD = (0.2860,), (0.3530,)
+
+
+def own_net() -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.Sigmoid(), nn.Linear(16, 10))
+
+
+def own_loader(dataset: Dataset, count: int = 200) -> DataLoader[tuple[Tensor, ...]]:
+    """As training scripts have them: shuffled, normalised."""
+    images = (to_unit(dataset.train.images[:count]) - MEAN[0]) / STD[0]
+    return DataLoader(TensorDataset(images, dataset.train.labels[:count]), batch_size=32, shuffle=True)
+
+
+class Lit(L.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = own_net()
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images)
+        return logits
+
+    def training_step(self, batch: list[Tensor], number: int) -> Tensor:
+        return F.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def test_a_loader_comes_back_as_the_pixels_it_was_made_of(fashion: Dataset) -> None:
+    found = images_from_loader(own_loader(fashion), mean=MEAN, std=STD)
+    before, after = (
+        {(one.numpy().tobytes(), int(label)) for one, label in zip(images, labels, strict=True)}
+        for images, labels in ((fashion.train.images[:200], fashion.train.labels[:200]), (found.images, found.labels))
+    )
+    assert before == after
+    torch.rand(3)  # the order does not depend on what was drawn before
+    assert torch.equal(images_from_loader(own_loader(fashion), mean=MEAN, std=STD).images, found.images)
+    assert len(images_from_loader(own_loader(fashion), mean=MEAN, std=STD, most=40)) == 40
+    ones = torch.ones(2, 1, 4, 4)
+    for loader, hint in (
+        (own_loader(fashion), "give the mean and std that it normalises by"),
+        (
+            [(ones, torch.rand(2, 10))],
+            r"one label from 0 on per image, whole numbers \(2,\), got torch.float32 \(2, 10\)",
+        ),
+        ([(ones[0], torch.zeros(2))], "expected images"),
+        ([{"image": ones}], "expected batches"),
+        ([], "at least one batch"),
+    ):
+        with pytest.raises(GradveilError, match=hint):
+            images_from_loader(loader)  # type: ignore[arg-type]
+
+
+def test_a_model_object_and_its_loader_are_audited(fashion: Dataset, tmp_path: Path) -> None:
+    model = own_net()
+    study = gv.audit_model(model, own_loader(fashion), tmp_path, mean=MEAN, std=STD, attacks=[ClosedForm()], images=4)
+    undefended = [record for record in study.run.records if record.scenario.defense == "none"]
+    assert len(undefended) == 4
+    assert min(record.published_psnr for record in undefended) > 40
+    assert {record.scenario.model for record in undefended} == {"Sequential@normalize=0.286/0.353"}
+    assert not model._forward_pre_hooks
+    with pytest.raises(GradveilError, match="both mean and std"):
+        gv.audit_model(model, own_loader(fashion), tmp_path, mean=MEAN)
+
+
+def test_a_lightning_module_is_audited_after_its_training(fashion: Dataset, tmp_path: Path) -> None:
+    module, loader = Lit(), own_loader(fashion)
+    trainer = L.Trainer(
+        max_steps=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_model_summary=False, enable_progress_bar=False, default_root_dir=tmp_path,
+    )  # fmt: skip
+    trainer.fit(module, loader)
+    study = gv.audit_model(
+        module, loader, tmp_path / "audit", mean=MEAN, std=STD, loss="smoothing=0.1", attacks=[ClosedForm()], images=2
+    )
+    assert module.trainer is trainer
+    record = study.run.records[0]
+    assert record.scenario.model == "Lit@normalize=0.286/0.353@smoothing=0.1"
+    assert min(one.published_psnr for one in study.run.records if one.scenario.defense == "none") > 40
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_the_first_rounds_of_a_flower_app_are_audited(
+    listed: bool, fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.environ.update(NO_TELEMETRY)
+    pytest.importorskip("flwr")
+    from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from flwr.clientapp import ClientApp
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from gradveil.federated.flower.recorder import recording_mod
+
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower-home"))
+    for name in ("_task_id", "_run_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+    batch = next(iter(own_loader(fashion, 1)))
+    app = ClientApp(mods=[recording_mod(tmp_path / "rounds", rounds=2, lr=0.1)])
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        network = own_net()
+        arrays = message.content["arrays"].to_numpy_ndarrays()
+        network.load_state_dict(dict(zip(network.state_dict(), map(torch.tensor, arrays), strict=True)))
+        F.cross_entropy(network(batch[0]), batch[1]).backward()
+        torch.optim.SGD(network.parameters(), lr=0.1).step()
+        return Message(RecordDict({"arrays": record(network)}), reply_to=message)
+
+    def record(network: nn.Module) -> ArrayRecord:
+        state = network.state_dict()
+        return ArrayRecord([one.numpy() for one in state.values()]) if listed else ArrayRecord(state)
+
+    arrays = record(own_net())
+    for number in (1, 2, 3):
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": number})})
+        arrays = app(Message(content, 5, "train"), Context(1, 7, {"partition-id": 0}, RecordDict(), {})).content[
+            "arrays"
+        ]
+
+    paths = gv.rounds_in(tmp_path / "rounds")
+    assert [path.name for path in paths] == [f"round-00000{number}-node-0.safetensors" for number in (1, 2)]
+    for path in paths:
+        network, update = gv.load_round(path, gv.with_normalization(own_net(), MEAN, STD))
+        found = gv.invert(
+            network, update, attack=ClosedForm(labels="read"), image_shape=(1, 28, 28), client=FedAvg(lr=0.1)
+        )
+        assert float(gv.psnr(found.images, to_unit(fashion.train.images[:1]))) > 40
+        assert found.labels is not None
+        assert found.labels.tolist() == batch[1].tolist()
+    # Another stage of the same network: the second round began where the first one ended.
+    first, second = (gv.load_round(path, own_net())[0][1].weight for path in paths)  # type: ignore[index]
+    assert not torch.equal(first, second)
+    with pytest.raises(GradveilError, match="does not fit the model"):
+        gv.load_round(paths[0], nn.Linear(2, 2))

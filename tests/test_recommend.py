@@ -1,0 +1,156 @@
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradveil.cli import main
+from gradveil.datasets import load
+from gradveil.errors import GradveilError
+from gradveil.leakage.threat import THREATS, parse_threat
+from gradveil.recommending import Recommendation, RecommendPlan, default_candidates, pareto_front, parse_candidate
+from gradveil.recommending import recommend as race
+from gradveil.recommending.answers import headline_of
+from gradveil.recommending.page import page_of
+from gradveil.recommending.plan import Level
+from gradveil.types import Dataset
+
+LEVELS = (Level(4, 3, 1, 1), Level(6, 4, 1, 1))
+PLAN = RecommendPlan("mlp-16", ("gaussian:100", "clip:1", "batch:2"), levels=LEVELS)
+
+
+@pytest.fixture(scope="module")
+def small() -> Dataset:
+    return load("fashion-mnist-tenth[:3%]")
+
+
+@pytest.fixture(scope="module")
+def whole(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Recommendation:
+    return race(PLAN, small, tmp_path_factory.mktemp("whole"))
+
+
+def same(found: Recommendation) -> Recommendation:
+    return replace(found, minutes=0.0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12))
+def test_the_front_is_what_nobody_beats(points: list[tuple[int, int]]) -> None:
+    named = {number: (float(x), float(y)) for number, (x, y) in enumerate(points)}
+
+    def beaten(mine: tuple[float, float]) -> bool:
+        return any(other[0] <= mine[0] and other[1] <= mine[1] and other != mine for other in named.values())
+
+    assert set(pareto_front(named)) == {name for name, point in named.items() if not beaten(point)}
+
+
+def test_two_workers_find_the_same(small: Dataset, whole: Recommendation, tmp_path: Path) -> None:
+    assert same(race(PLAN, small, tmp_path, workers=2)) == same(whole)
+
+
+def test_a_resumed_race_ends_as_a_whole_one(small: Dataset, whole: Recommendation, tmp_path: Path) -> None:
+    calls = 0
+
+    def stop(text: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        race(PLAN, small, tmp_path, say=stop)
+    elapsed = json.loads((tmp_path / "recommend.json").read_text())["journal"]["elapsed"]
+    assert same(race(PLAN, small, tmp_path)) == same(whole)
+    journal = json.loads((tmp_path / "recommend.json").read_text())["journal"]
+    assert journal["elapsed"] >= elapsed  # the time of the first session counts
+    with pytest.raises(GradveilError, match="another seed"):
+        race(replace(PLAN, seed=1), small, tmp_path)
+
+
+def test_what_is_said_follows_from_the_figures(whole: Recommendation) -> None:
+    figures = {one.name: one for one in whole.figures}
+    assert set(figures) == {"none", "gaussian:100", "clip:1", "batch:2"}
+    assert figures["none"].leaks
+    assert not figures["gaussian:100"].leaks  # nothing is left of the gradient
+    assert figures["gaussian:100"].round == len(LEVELS)  # not broken, so that it was looked at again
+    assert figures["batch:2"].loss is None
+    cheapest, best, ready = whole.answers
+    assert cheapest.claim == "not broken"  # six images cannot show that anything holds
+    assert cheapest.candidate is not None
+    assert not figures[cheapest.candidate].leaks
+    assert all(one.candidate is None or one.apply for one in whole.answers)
+    assert ready.candidate is None or not figures[ready.candidate].retraining
+    assert best.candidate is None or (figures[best.candidate].cost or 0) <= 0.02
+    page = page_of(whole)
+    assert whole.headline in page
+    assert all(one.name in page for one in whole.figures)
+    assert headline_of([figures["none"]], 0.6).startswith("Nothing was tried besides no defense")
+
+
+def test_what_does_not_fit_into_the_budget_is_named(small: Dataset, tmp_path: Path) -> None:
+    ticks = iter(range(10**6))
+    # Every look at the clock takes a second; the budget is over when the undefended gradient has been attacked.
+    found = race(replace(PLAN, budget=0.01), small, tmp_path, clock=lambda: float(next(ticks)))
+    assert [one.name for one in found.figures] == ["none"]
+    assert set(found.untried) >= {"gaussian:100", "clip:1", "batch:2"}
+    assert all(answer.candidate is None for answer in found.answers)
+    assert found.rounds == 1
+
+
+def test_candidates_change_the_deployment_or_the_gradient(small: Dataset) -> None:
+    threat = THREATS["worst-case"]
+    assert parse_candidate("batch:8", threat).threat.unit == 8
+    assert parse_candidate("sum:4", parse_threat("worst-case:images=2")).threat.unit == 8
+    assert parse_candidate("local:2", threat).threat.clients.client.startswith("fedavg")
+    for text in (*default_candidates(threat, small), "3-1-7"):
+        assert parse_candidate(text, threat).name
+    assert "batch:8" not in default_candidates(parse_threat("fedsgd:images=8"), small)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["--budget", "0"], "above 0 minutes"),
+        (["--points", "-1"], "0 to 100 points"),
+        (["--candidates", "batch:many"], "batch:8"),
+        (["--candidates", "nosuch"], "unknown defense"),
+        (["--candidates", "none"], "besides none"),
+        (["--threat", "nosuch"], "unknown threat"),
+        (["--threat", "trained"], "--weights"),
+        (["--attacks", "nosuch"], "unknown attack"),
+        (["--backend", "nosuch"], "nosuch"),
+    ],
+)
+def test_bad_options_are_one_line(
+    arguments: list[str], hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["gradveil", "recommend", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert hint in said.err
+
+
+def test_the_command_writes_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], whole: Recommendation
+) -> None:
+    monkeypatch.setattr("gradveil.recommending.race.recommend", lambda *args, **kwargs: whole)
+    monkeypatch.setattr("gradveil.recommending.recommend", lambda *args, **kwargs: whole)
+    command = ["gradveil", "recommend", "--candidates", "clip:1", "--out", str(tmp_path)]
+    for more in ([], ["--json"]):
+        monkeypatch.setattr("sys.argv", [*command, *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+        said = capsys.readouterr().out
+        if more:
+            assert json.loads(said)["answers"] == json.loads(json.dumps(asdict(whole)))["answers"]
+        else:
+            assert whole.headline in said
+    assert (tmp_path / "recommend.md").read_text() == page_of(whole)
+    assert (tmp_path / "recommend.png").stat().st_size > 1000

@@ -1,0 +1,181 @@
+"""Threat models: their files and names, what they make of an audit, and how they are shown."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradveil import attacks
+from gradveil.auditing.matrix import behind, run_audit, spread_indices
+from gradveil.auditing.plan import AuditPlan
+from gradveil.auditing.situation import Situations
+from gradveil.client import FedAvg, share
+from gradveil.defenses import NoDefense, Prune
+from gradveil.errors import GradveilError
+from gradveil.federated.plan import FederatedPlan
+from gradveil.federated.threats import threat_of, threats_in
+from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.threat import THREATS, Clients, Knowledge, Threat, parse_threat, read_threat
+from gradveil.report.page import write_page
+from gradveil.training.stage import Stage
+from gradveil.types import Dataset
+
+EXAMPLE = """
+name = "two hospitals"
+attacker = "server"
+stages = ["0", "trained"]
+
+[knows]
+labels = "read"
+order = false
+
+[clients]
+images = 16
+epochs = 2
+batch = 4
+rate = 0.05
+summed = 2
+batch_norm = "train"
+"""
+
+THREAT = st.builds(
+    Threat,
+    name=st.from_regex(r"[A-Za-z0-9][\w .-]{0,20}", fullmatch=True).filter(lambda name: name not in THREATS),
+    attacker=st.just("server"),
+    knows=st.builds(
+        Knowledge,
+        labels=st.sampled_from([None, "known", "read", "joint"]),
+        order=st.booleans(),
+        public_images=st.booleans(),
+        defense=st.just(True),
+        draws=st.booleans(),
+    ),
+    clients=st.builds(
+        Clients,
+        images=st.integers(1, 1000),
+        epochs=st.integers(0, 9),
+        batch=st.integers(1, 9),
+        rate=st.sampled_from([0.01, 0.5, 1e-4]),
+        summed=st.integers(1, 9),
+        batch_norm=st.sampled_from(["eval", "train"]),
+    ),
+    stages=st.sampled_from([None, ("0",), ("0", "20", "trained")]),
+)
+
+
+@given(THREAT)
+def test_every_threat_can_be_spelled(threat: Threat) -> None:
+    assert parse_threat(str(threat)) == threat
+
+
+def test_names_and_settings() -> None:
+    assert [str(parse_threat(name)) for name in THREATS] == list(THREATS)
+    assert parse_threat("fedsgd:images=32,labels=known").clients.images == 32
+    assert parse_threat("fedsgd:images=32").name != parse_threat("fedsgd:images=16").name
+    neighbour = parse_threat("aggregate:attacker=neighbour")
+    assert (neighbour.users, neighbour.unit) == (3, 3 * 8)  # its own part is known to it
+    for bad in ("fedsdg", "fedsgd:image=3", "fedsgd:images=0", "worst-case:attacker=neighbour", "fedsgd:attacker=me"):
+        with pytest.raises(GradveilError):
+            parse_threat(bad)
+
+
+def test_a_file_says_what_a_threat_is(tmp_path: Path) -> None:
+    path = tmp_path / "ours.toml"
+    path.write_text(EXAMPLE)
+    threat = read_threat(path)
+    assert threat.describe() == (
+        "16 images per participant, local steps on 4 at a time, 2 epochs, mean of 2 participants, batch norm at work, "
+        "labels read off, order not known"
+    )
+    path.write_text("[clients]\nimages = 2\n")
+    assert read_threat(path) == Threat("ours", clients=Clients(images=2))
+    for bad, said in (
+        ("images = 3", "images"),
+        ("[clients]\nimages = 'many'", "images"),
+        ("[clients]\nimages = 0", "images"),
+        ("name = ", "not a threat model"),
+        ("name = '<b>'", "name"),
+    ):
+        path.write_text(bad)
+        with pytest.raises(GradveilError, match=said) as error:
+            read_threat(path)
+        assert str(path) in str(error.value)
+
+
+def test_a_scenario_under_a_threat() -> None:
+    plain = Scenario("fashion-mnist-tenth", "lenet", Stage(), attacks.fast(), NoDefense())
+    assert THREATS["worst-case"].on(plain) == plain
+    found = THREATS["aggregate"].on(plain)
+    assert found.client == FedAvg(0.01, batch=4, epochs=2, order=0)
+    assert (found.batch, found.users, found.ordered, found.batch_norm) == (32, 4, False, "train")
+    assert found.attack.labels == "read"
+    assert THREATS["fedsgd"].on(plain).client is share
+    stages = {name: Stage("epochs", 12) if name == "trained" else Stage() for name in THREATS}
+    named = Situations.of((threat, (stages[name],)) for name, threat in THREATS.items())
+    situations = [named(threat.on(replace(plain, stage=stages[name])).key) for name, threat in THREATS.items()]
+    assert [one.threat for one in situations] == list(THREATS)  # the last two differ in the stage alone
+    assert situations == sorted(situations)
+    assert str(Situations()(plain.key)) == "untrained"
+
+
+@pytest.mark.parametrize("threat", THREATS.values(), ids=str)
+def test_a_plan_in_texts_names_the_records_that_it_makes(threat: Threat) -> None:
+    chosen = (attacks.fast(iterations=3), attacks.dlg(iterations=3))
+    plan = AuditPlan("lenet", (Prune(0.9),), chosen, threats=(threat, replace(threat, name="other", stages=("5",))))
+    made = [
+        replace(one.key, together=None)
+        for stage in plan.every_stage
+        for defense in plan.defenses
+        for one in plan.scenarios("mine", stage, defense)
+    ]
+    assert set(made) == set(plan.settings("mine").scenario_keys())
+    assert plan.settings("mine").parse().threats == plan.threats
+
+
+def test_batches_are_whole_and_drawn_at_random(fashion: Dataset) -> None:
+    plain = Scenario("fashion-mnist-tenth", "lenet", Stage(), attacks.fast(), NoDefense())
+    indices = spread_indices(fashion.train, 30, seed=0)
+    chosen = behind(replace(plain, batch=8), indices)
+    assert len(set(chosen)) == len(chosen) == 24
+    assert set(chosen) <= set(indices)
+    labels = fashion.train.labels[list(chosen)].reshape(3, 8)
+    assert any(len(set(row.tolist())) < 8 for row in labels)  # classes in turn would never meet twice
+    with pytest.raises(GradveilError, match="32 images behind one message, got 8"):
+        AuditPlan("lenet", images=8, threats=(THREATS["aggregate"],))
+
+
+@pytest.fixture
+def small(fashion: Dataset) -> Dataset:
+    return replace(fashion, train=fashion.train.take(range(100)), test=fashion.test.take(range(20)))
+
+
+def test_one_audit_of_several_threats_is_one_row_of_steps(small: Dataset, tmp_path: Path) -> None:
+    plan = AuditPlan("mlp-8", attacks=(attacks.fast(iterations=2),), images=2, stages=(Stage(),))
+    run_audit(plan, small, tmp_path)
+    alone = {path: path.stat().st_mtime_ns for path in (tmp_path / "records").iterdir()}
+    pairs = Threat("pairs", knows=Knowledge(labels="read"), clients=Clients(images=2, epochs=1))
+    study = run_audit(replace(plan, threats=(THREATS["worst-case"], pairs)), small, tmp_path)
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in alone.items())  # named or not, it is the same attack
+    (steps,) = study.steps.values()
+    assert [step.threat for step in steps] == ["worst-case", "pairs"]
+    assert [{verdict.n for verdict in step.verdicts.values()} for step in steps] == [{2}, {2}]
+    assert steps[1].description.startswith("2 images per participant")
+    page = write_page(study).read_text()
+    assert "from the worst case to what is deployed" in page
+    assert not study.missing[:-1]  # the last line is that no accuracy was asked for
+    assert "{" not in "".join(page.split("<dt>threats</dt>")[1:])[:200]
+
+
+def test_a_training_is_a_threat_by_itself(tmp_path: Path) -> None:
+    plan = FederatedPlan("fashion-mnist-tenth", "lenet", batch=8, client="fedavg:lr=0.02,batch=4,epochs=3")
+    threat = threat_of(plan, 2, name="ours")
+    assert threat.clients == Clients(8, epochs=3, batch=4, rate=0.02, summed=2, batch_norm="train")
+    (tmp_path / "settings.json").write_text('{"curious": {"sums": [1, 5]}, ' + plan.to_json()[1:])
+    assert [one.users for one in threats_in(tmp_path)] == [1, 5]
+    (tmp_path / "settings.json").write_text("[]")
+    with pytest.raises(GradveilError, match="settings"):
+        threats_in(tmp_path)
+    with pytest.raises(GradveilError, match="images = 100"):
+        threat_of(replace(plan, batch=None), 1, name="ours")
