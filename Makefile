@@ -4,11 +4,12 @@ VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
 EXTRAS := flower,dp,ray,dask,hf,tensorboard,dev
 
-.PHONY: help setup demo test bench lint clean
+.PHONY: help setup demo test test-long bench lint clean
 
 help:
 	@echo "make demo   set up, search a policy, audit a network with and without it; ends with runs/demo/report.html (a few minutes)"
 	@echo "make test   set up with all extras and run the tests; GRADVEIL_DATA=DIR with cifar-10-batches-bin/ runs those that need CIFAR-10"
+	@echo "make test-long  a few tests of kills and of statistics that take half a minute each"
 	@echo "make bench  measure speed side by side with the published procedures; writes runs/bench.json"
 	@echo "make lint   ruff, mypy, and import-linter on the declared layers"
 	@echo "make setup  the environment in $(VENV) only"
@@ -33,8 +34,11 @@ demo: $(VENV)/.core
 	$(VENV)/bin/gradveil demo
 
 test: $(VENV)/.dev
-	$(VENV)/bin/python -m pytest -n 2 --dist worksteal
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal -m 'not long'
 	$(VENV)/bin/python -m pytest -n 2 tests/test_devices.py
+
+test-long: $(VENV)/.dev
+	$(VENV)/bin/python -m pytest -n 2 -m long
 
 bench: $(VENV)/.dev
 	$(VENV)/bin/python -m bench

@@ -37,6 +37,6 @@ for name in chosen:
         rows.append(row | {"part": name, "versions": versions})
         low, high = row["quartiles"]
         figures = f"{row['ours']:.4g} against {row['baseline']:.4g} {row['unit']}"
+        write_json(RESULT, rows)  # a later part may take long, or fail
         print(f"{row['name']:46} {row['value']:6.2f}x ({low:.2f} to {high:.2f})   {figures}", flush=True)
-write_json(RESULT, rows)
 print(f"written: {RESULT}")

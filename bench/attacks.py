@@ -13,7 +13,8 @@ from gradveil.attacks.objectives import cosine_distance
 from gradveil.attacks.together import Task, run_together
 from gradveil.client import share, trainable_parameters
 from gradveil.datasets import load
-from gradveil.models import normalization, untrained_model
+from gradveil.models import untrained_model
+from gradveil.models.normalizing import normalization
 from gradveil.parallel import using_one_thread
 from gradveil.types import Batch, Dataset, Gradients, to_unit
 

@@ -36,7 +36,7 @@ from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.models import untrained_model
 from gradveil.parallel import run_jobs
 from gradveil.progress import Progress, bar
-from gradveil.scores import KEPT_FOR_ATTACKS, SCORES, Scorer
+from gradveil.scores import KEPT_FOR_ATTACKS, SCORES, PrivacyScore, Scorer
 from gradveil.scores.decibels import smoothness
 from gradveil.scores.privacy import published_definition
 from gradveil.training.stage import Stage
@@ -54,11 +54,9 @@ CONTROLS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 # Every score, every quick look, and the controls.
 QUICK = "-quick"
-RIVALS = [
-    *SCORES,
-    *(name + QUICK for name, score in SCORES.items() if score(published_definition("paper")).quick),
-    *CONTROLS,
-]
+_MADE = {name: score(published_definition("paper")) for name, score in SCORES.items()}
+PREDICTIONS = {name: score for name, score in _MADE.items() if isinstance(score, PrivacyScore)}  # the other one attacks
+RIVALS = [*PREDICTIONS, *(name + QUICK for name, score in PREDICTIONS.items() if score.quick), *CONTROLS]
 FOLDER, SCORED, RESULT = Path("runs/predictors"), Path("runs/scores.json"), Path("runs/predictors.json")
 RECORD = Path("docs/records/scores.json")
 RESAMPLES = 10_000

@@ -4,7 +4,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +23,11 @@ from gradveil.types import Batch, to_unit
 
 DATASET, MODEL, SMALL_MODEL = "fashion-mnist-tenth", "convnet-16", "lenet"
 # Enough that the longest job, at whose end the other worker waits, is a small part of it.
-AUDITED, ITERATIONS, POLICIES = 16, 100, 60
-FEW, MANY = 8, 64
+AUDITED, ITERATIONS = 8, 30
+POLICIES, KEPT, SCORED = 100, 10, 60
+FEW, MANY = 8, 32
 GROWN, WIDTHS = 4, (32, 8)
-FEW_POLICIES, MANY_POLICIES = 20, 200
+FEW_POLICIES, MANY_POLICIES = 20, 400
 
 
 def audit(images: int, iterations: int, workers: int) -> None:
@@ -35,46 +36,59 @@ def audit(images: int, iterations: int, workers: int) -> None:
         run_audit(plan, load(DATASET), Path(folder), workers=workers)
 
 
-def find_policies(policies: int, workers: int) -> None:
-    search(make_scorer(SMALL_MODEL, 60), None, SearchPlan(policies=policies, keep=5, fresh=20), workers=workers)
+def find_policies(policies: int, workers: int, model: str = SMALL_MODEL) -> None:
+    search(
+        make_scorer(model, SCORED), None, SearchPlan(policies=policies, keep=KEPT, fresh=SCORED // 2), workers=workers
+    )
 
 
 TASKS = {"audit": partial(audit, iterations=2, workers=1), "policies": partial(find_policies, workers=1)}
 
 
-def run(turns: int = 5) -> list[dict[str, object]]:
-    """Two rows for workers, three for how the cost grows, two for memory."""
-    with using_one_thread():
-        audits = side_by_side(
-            partial(audit, AUDITED, ITERATIONS, 2), partial(audit, AUDITED, ITERATIONS, 1), turns=turns
-        )
-        finds = side_by_side(partial(find_policies, POLICIES, 2), partial(find_policies, POLICIES, 1), turns=turns)
+def run(turns: int = 2) -> Iterator[dict[str, object]]:
+    """Three rows for workers, three for how the cost grows, two for memory; each as soon as it is measured."""
     how = f"{DATASET}, workers of one thread that were started before, {turns} turns"
-    attack = f"{MODEL}, {AUDITED} images, fast with {ITERATIONS} iterations, no defense and random policies"
-    return [
-        audits.row("an audit by two workers against one", f"{attack}; {how}"),
-        finds.row(f"the race of {POLICIES} policies by two workers against one", f"{SMALL_MODEL}, 60 images; {how}"),
-        growth_row(
-            f"{GROWN} times the images of an audit",
-            *(partial(audit, images, 20, 1) for images in (4 * GROWN, 4)),
-            GROWN,
-            f"{MODEL}, 4 images to begin with; {how}",
+    scored = f"{SCORED} images, the best {KEPT}"
+    for name, settings, work in (
+        (
+            "an audit by two workers against one",
+            f"{MODEL}, {AUDITED} images, fast with {ITERATIONS} iterations, no defense and random policies",
+            partial(audit, AUDITED, ITERATIONS),
         ),
-        growth_row(
-            f"{GROWN} times the policies of a race",
-            *(partial(find_policies, policies, 1) for policies in (20 * GROWN, 20)),
-            GROWN,
-            f"{SMALL_MODEL}, 20 policies to begin with; {how}",
+        (
+            f"a search of {POLICIES} policies by two workers against one",
+            f"{MODEL}, {scored}",
+            partial(find_policies, POLICIES, model=MODEL),
         ),
-        growth_row(
-            "an attack on a wider network, by its parameters",
-            *(partial(attack, width) for width in WIDTHS),
-            parameters(WIDTHS[0]) / parameters(WIDTHS[1]),
-            f"convnet-{WIDTHS[0]} against convnet-{WIDTHS[1]}, fast with 10 iterations on one image; {how}",
+        (
+            f"a search of {MANY_POLICIES} policies on a tiny network by two workers against one",
+            f"{SMALL_MODEL}, {scored}: a look takes milliseconds, as long as what one process alone has to do",
+            partial(find_policies, MANY_POLICIES),
         ),
-        memory_row("audit", FEW, MANY, "images of an audit"),
-        memory_row("policies", FEW_POLICIES, MANY_POLICIES, "policies of a race"),
-    ]
+    ):
+        with using_one_thread():
+            found = side_by_side(*(partial(work, workers=workers) for workers in (2, 1)), turns=turns)
+        yield found.row(name, f"{settings}; {how}")
+    yield growth_row(
+        f"{GROWN} times the images of an audit",
+        *(partial(audit, images, 20, 1) for images in (4 * GROWN, 4)),
+        GROWN,
+        f"{MODEL}, 4 images to begin with; {how}",
+    )
+    yield growth_row(
+        f"{GROWN} times the policies of a race",
+        *(partial(find_policies, policies, 1) for policies in (20 * GROWN, 20)),
+        GROWN,
+        f"{SMALL_MODEL}, 20 policies to begin with; {how}",
+    )
+    yield growth_row(
+        "an attack on a wider network, by its parameters",
+        *(partial(attack, width) for width in WIDTHS),
+        parameters(WIDTHS[0]) / parameters(WIDTHS[1]),
+        f"convnet-{WIDTHS[0]} against convnet-{WIDTHS[1]}, fast with 10 iterations on one image; {how}",
+    )
+    yield memory_row("audit", FEW, MANY, "images of an audit")
+    yield memory_row("policies", FEW_POLICIES, MANY_POLICIES, "policies of a race")
 
 
 def attack(width: int) -> None:
@@ -95,7 +109,7 @@ def parameters(width: int) -> int:
 
 
 def growth_row(
-    name: str, large: Callable[[], None], small: Callable[[], None], factor: float, settings: str, turns: int = 3
+    name: str, large: Callable[[], None], small: Callable[[], None], factor: float, settings: str, turns: int = 2
 ) -> dict[str, object]:
     """The cost of `factor` times as much: 1 means so many times the cost, more that it grows more slowly."""
     with using_one_thread():

@@ -89,7 +89,7 @@ def pixel_table(scorer: Scorer, policies: Sequence[Policy], images: int = IMAGES
     """(policies, images, statistics) of the pixels, which take no gradient."""
     chosen = scorer.order[:images]
     plain = to_unit(scorer.held_out.take(chosen).images)
-    tables = [pixel_statistics(scorer._transform(policy, chosen)[0], plain) for policy in policies]
+    tables = [pixel_statistics(scorer.transform(policy, chosen)[0], plain) for policy in policies]
     return torch.stack(tables).double().numpy()
 
 

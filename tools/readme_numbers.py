@@ -55,7 +55,10 @@ def search(record: list[dict[str, Any]]) -> str:
     """What `make bench` says of scores and searches."""
     lines = ["| measured | ours | published procedure | ratio | settings |", "|---|---|---|---|---|"]
     for row in record:
-        if any(word in row["name"] for word in ("score a policy", "search", "S_pri", "intervals", "orders")):
+        # Workers are compared with one worker, not with what was published.
+        if row.get("part") != "scaling" and any(
+            word in row["name"] for word in ("score a policy", "search", "S_pri", "intervals", "orders")
+        ):
             figures = f"{row['ours']:.4g} {row['unit']} | {row['baseline']:.4g} {row['unit']}"
             lines.append(f"| {row['name']} | {figures} | {row['value']:.3g} | {row['settings']} |")
     return "\n".join(lines) + "\n"
@@ -399,12 +402,153 @@ def curious(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def identification_search(record: dict[str, Any]) -> str:
+    """What `python -m bench.identification` says of searched and random policies."""
+    judged = record["judged"]
+    stages = [f"{one['steps']} steps" if one["steps"] else "untrained" for one in judged]
+    titles = [
+        f"{one['model']}, {stage}, {one['iterations']} iterations" for one, stage in zip(judged, stages, strict=True)
+    ]
+    lines = [f"| ten policies | {' | '.join(titles)} | accuracy |", "|---|" + "---|" * (len(judged) + 1)]
+    for number, trained in enumerate(record["accuracy"]):
+        cells = []
+        for one in judged:
+            row = one["rows"][number]
+            low, high = row["percentile_interval"]
+            cells.append(f"{row['percentile']:.1%} ({low:.1%} to {high:.1%}), first {row['first']:.0%}")
+        lines.append(
+            f"| {trained['policies']} | {' | '.join(cells)} | {trained['accuracy']:.1%} ± {trained['se']:.1%} |"
+        )
+    lines.append("")
+    for one, title in zip(judged, titles, strict=True):
+        said = []
+        for row in one["rows"]:
+            for other in ("identity", "random"):
+                if "search" in row["policies"]:
+                    low, high = (100 * end for end in row[f"percentile_minus_{other}_interval"])
+                    gap = 100 * row[f"percentile_minus_{other}"]
+                    said.append(f"{row['policies']} minus {other} {gap:+.1f} ({low:+.1f} to {high:+.1f})")
+        lines.append(f"- {title}, points of percentile: {'; '.join(said)}.")
+    lines.append(
+        "\nThe decoys that the private image ranks above on average (95% interval over policies and images; chance is 50%), and "
+        f"how often it is first: fast by an attacker who knows the policy, {record['images']} images of {record['dataset']}, on "
+        f"networks, images and seeds that no search has seen. Both searches looked at {record['searched']} policies on "
+        f"{record['searched_on']}. Accuracy after short trainings, one per policy (± standard error over policies)."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def beyond(record: dict[str, Any]) -> str:
+    """What `python -m bench.identification` says of operations beyond the published ones."""
+    lines = [
+        "| beyond the 50 operations | lenet | convnet-8 | accuracy | on images changed alike |",
+        "|---|---|---|---|---|",
+    ]
+    for row in record["beyond"]:
+        cells = []
+        for model in ("lenet", "convnet-8"):
+            low, high = row[model]["percentile_interval"]
+            cells.append(f"{row[model]['percentile']:.1%} ({low:.1%} to {high:.1%}), first {row[model]['first']:.0%}")
+        lines.append(
+            f"| {row['name']} | {' | '.join(cells)} | {row['accuracy']:.1%} | {row['accuracy_transformed']:.1%} |"
+        )
+    lines.append(
+        "\nUntrained networks, the same judge; one training each, tested on images as they are and changed alike."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def threats(record: dict[str, Any]) -> str:
+    """A row per threat, a column per defense."""
+    columns = list(dict.fromkeys(row["defense"] for row in record["rows"]))
+    lines = [f"| threat | {' | '.join(f'`{one}`' for one in columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for threat in dict.fromkeys(row["threat"] for row in record["rows"]):
+        cells = {row["defense"]: row for row in record["rows"] if row["threat"] == threat}
+        said = [
+            f"{row['percentile']:.0%} ({row['low']:.0%} to {row['high']:.0%}), first {row['first']} of {row['n']}: {row['grade']}"
+            for row in (cells[one] for one in columns)
+        ]
+        lines.append(f"| {threat}: {cells[columns[0]]['description']} | {' | '.join(said)} |")
+    lines.append(
+        f"\nThe others of its class that the right image ranks above (95% interval; 50% is chance): {record['model']} on "
+        f"{record['dataset']}, {record['images']} images, fast with {record['iterations']} iterations, the worst of who ignores "
+        f"the defense and who knows it; trained is after {record['epochs']} epochs."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def faults(record: dict[str, Any]) -> str:
+    """What `python -m bench.faults` tried, and what held."""
+    lines = ["| tried | how many | held | how they ended |", "|---|---|---|---|"]
+    for part in ("inputs", "kills", "peers"):
+        totals = [0, 0]
+        for row in record.get(part, {"rows": []})["rows"]:
+            # A command that was done before it could be killed shows nothing.
+            early = sum(number for how, number in row["ended"].items() if how.startswith("ended before"))
+            tried, held = row["tried"] - early, row["held"] - early
+            ended = ", ".join(f"{number} {how}" for how, number in row["ended"].items() if "ended before" not in how)
+            if tried:
+                lines.append(f"| {row['what']} | {tried:,} | {held:,} | {ended} |")
+                totals = [totals[0] + tried, totals[1] + held]
+        lines.append(f"| **{part} in all** | **{totals[0]:,}** | **{totals[1]:,}** | |")
+    return "\n".join(lines) + "\n"
+
+
+_GRADES = ("nothing found", "faint", "recognisable", "exact")
+
+
+def known(_: object) -> str:
+    """At which threat every defense was found to hold or to break, from all records that say so."""
+    found: dict[str, dict[str, list[str]]] = {}
+
+    def add(defense: str, figures: dict[str, Any], where: str) -> None:
+        n = f"n={figures['n']}"
+        if figures["grade"] != "nothing found":
+            found.setdefault(defense, {}).setdefault("broken", []).append(f"{where} ({figures['grade']}, {n})")
+        else:
+            kind = "holds" if figures["level"] == "protects against the attacks tried" else "not broken"
+            found.setdefault(defense, {}).setdefault(kind, []).append(f"{where} ({n})")
+
+    for name in ("adaptive", "defenses"):
+        record = _record(name)
+        for row in record["rows"]:
+            seen = [row[who] for who in ("plain", "adaptive") if who in row]
+            worst = max(seen, key=lambda one: (_GRADES.index(one["grade"]), one["percentile"]))
+            # One spelling of 1e-2 and 0.01.
+            add(
+                re.sub(r"\d+e-\d+", lambda number: f"{float(number[0]):g}", row["defense"]),
+                {"level": "", **worst},
+                f"worst-case, {row['model']}",
+            )
+    if (ROOT / "docs" / "records" / "recommend.json").is_file():
+        for row in _record("recommend")["rows"]:
+            for one in row["figures"]:
+                add(one["name"], one, f"{row['threat']}, {row['model']} on {row['dataset']}")
+    lines = [
+        "| defense or deployment | broken at | held at | not broken at, with too few images |",
+        "|---|---|---|---|",
+    ]
+    for defense, kinds in sorted(found.items()):
+        cells = (_shortest(kinds.get(kind, [])) for kind in ("broken", "holds", "not broken"))
+        lines.append(f"| `{defense.replace('|', chr(92) + '|')}` | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shortest(places: list[str], most: int = 3) -> str:
+    """The first few; how many more there are."""
+    more = f"; and {len(places) - most} more" if len(places) > most else ""
+    return "; ".join(places[:most]) + more
+
+
 # The writer of a block, and the record it reads.
 WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "demo": (demo, "demo"),
     "train-resnet20": (train_resnet20, "train-resnet20"),
     "bench": (bench, "bench"),
+    "threats": (threats, "threats"),
     "search": (search, "bench"),
+    "identification-search": (identification_search, "identification_search"),
+    "beyond": (beyond, "identification_search"),
     "calibration": (calibration, "calibration"),
     "predictors": (predictors, "predictors"),
     "inverting": (inverting, "inverting"),
@@ -413,12 +557,14 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "adaptive": (adaptive, "adaptive"),
     "precode": (precode, "precode"),
     "defenses": (defenses, "defenses"),
+    "known": (known, "defenses"),
     "federated": (federated, "federated"),
     "curious": (curious, "curious"),
     "leakage": (leakage, "leakage"),
     "estimates": (estimates, "estimates"),
     "no-gradient": (no_gradient, "leakage"),
     "calibrated": (calibrated, "leakage"),
+    "faults": (faults, "faults"),
 }
 
 

@@ -1,0 +1,194 @@
+"""Kills at random moments: what a command ends with must not depend on how often it was killed.
+
+Every third time all of its processes are killed, every third time only the parent, whose workers must then be gone within
+seconds, and every third time it is asked to end, by Ctrl-C or SIGTERM.
+"""
+
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from bench.faults.trying import Tally
+
+SMALL = ["--model", "lenet"]
+IMAGES = 400
+# Everything a run leaves in `out`, but for what holds times: databases, and checkpoints that Lightning writes.
+LEFT_ASIDE = (".sqlite3", ".ckpt", ".lock", ".log")
+GONE_SECONDS = 10.0
+# Processes start and import for so long; nothing is under way before.
+START_SECONDS = 2.0
+COMMANDS: dict[str, list[str]] = {
+    "apply": ["apply", "3-1-7+43-18-18", "images", "out"],
+    "attack": ["attack", "--attack", "fast", *SMALL, "--indices", "0:12", "--iterations", "150", "--out", "out"],
+    "audit": ["audit", *SMALL, "--images", "4", "--iterations", "60", "--stages", "0,5", "--out", "out"],
+    "search": ["search", *SMALL, "--budget", "60", "--images", "40", "--batches", "4", "--out", "out"],
+    "train": ["train", *SMALL, "--epochs", "12", "--out", "out"],
+    "federate": ["federate", *SMALL, "--participants", "4", "--rounds", "300", "--out", "out"],
+}
+WITH_WORKERS = ("apply", "attack", "audit", "search")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the command leaves if nobody disturbs it, and how long it takes."""
+
+    files: dict[str, str]
+    seconds: float
+
+
+def run(scratch: Path, *, count: int, seed: int) -> Iterator[dict[str, object]]:
+    """`count` kills in all, spread over the commands."""
+    images = make_images(scratch / "images")
+    cases = [(name, workers) for name in COMMANDS for workers in ((1, 2) if name in WITH_WORKERS else (None,))]
+    each = max(1, round(count / len(cases)))
+    for name, workers in cases:
+        words = [*COMMANDS[name], *([] if workers is None else ["--workers", str(workers)])]
+        reference = measure(words, scratch, images)
+        spared = [
+            Tally(f"{name} with {workers or 1}, {what}")
+            for what in ("kill -9 of all", "kill -9 of the parent", "Ctrl-C and SIGTERM")
+        ]
+        rng = random.Random(f"{seed} {name} {workers}")
+        kills = 0
+        while kills < each:
+            here = scratch / f"run-{kills}"
+            here.mkdir()
+            (here / "images").symlink_to(images)
+            happened = []
+            # Up to three kills in a run, then it may end.
+            for _ in range(min(3, each - kills)):
+                happened.append((kills % 3, *kill_once(words, here, rng, reference.seconds, kills % 3)))
+                kills += 1
+            ended = start(words, here).wait()
+            same = contents(here / "out") == reference.files
+            for which, outcome, held in happened:
+                about = f"{workers or 1} workers, {outcome}"
+                whole = outcome if same and ended == 0 else f"{outcome}, then other results (code {ended})"
+                spared[which].add(whole, held=held and same and ended == 0, about=about)
+            if not same and ended == 0:
+                theirs = contents(here / "out")
+                odd = [file for file in {*theirs, *reference.files} if theirs.get(file) != reference.files.get(file)]
+                print(f"  {name}: {sorted(odd)[:10]}", flush=True)
+            shutil.rmtree(here)
+        yield from (tally.row() for tally in spared if tally.ended)
+
+
+def make_images(folder: Path) -> Path:
+    folder.mkdir()
+    for number in range(IMAGES):
+        pixels = torch.randint(0, 256, (64, 64, 3), generator=torch.Generator().manual_seed(number), dtype=torch.uint8)
+        Image.fromarray(pixels.numpy()).save(folder / f"{number}.png")
+    return folder
+
+
+def measure(words: list[str], scratch: Path, images: Path) -> Reference:
+    """Two runs that nobody disturbs; files that differ between them hold times and are left aside."""
+    found = []
+    for number in range(2):
+        here = scratch / f"reference-{number}"
+        here.mkdir()
+        (here / "images").symlink_to(images)
+        began = time.monotonic()
+        code = start(words, here).wait()
+        if code != 0:
+            raise SystemExit(f"{' '.join(words)} ends with {code}")
+        found.append((contents(here / "out"), time.monotonic() - began))
+        shutil.rmtree(here)
+    first, second = found[0][0], found[1][0]
+    if odd := sorted(file for file in first if first[file] != second.get(file)):
+        print(f"  {words[0]}: differ between undisturbed runs: {odd}", flush=True)
+    return Reference(first, found[1][1])
+
+
+def kill_once(words: list[str], here: Path, rng: random.Random, seconds: float, which: int) -> tuple[str, bool]:
+    """Start, wait for a random moment, end it as `which` says; gives what happened and whether that is as it should be."""
+    process = start(words, here)
+    with_wait = rng.uniform(START_SECONDS, max(START_SECONDS + 0.5, seconds))
+    try:
+        code = process.wait(with_wait)
+        return ("ended before the kill", code == 0)
+    except subprocess.TimeoutExpired:
+        pass
+    if which == 0:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return ("killed", True)
+    members = group_members(process.pid)
+    if which == 1:
+        process.kill()
+        process.wait()
+        seconds_left = wait_until_gone(members)
+        outcome = "parent killed, others gone" if seconds_left is not None else "parent killed, others still there"
+        return (outcome, seconds_left is not None)
+    number, expected = rng.choice([(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    # Ctrl-C reaches every process at the terminal, SIGTERM only the one that it is sent to.
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    code = process.wait(60)
+    said = (here / "stderr").read_text(errors="replace")
+    gone = wait_until_gone(members) is not None
+    good = code == expected and "what is done is kept" in said and "Traceback" not in said and gone
+    if code == 0:
+        return ("ended before the signal", True)
+    return (f"{signal.Signals(number).name}: code {code}, {'said' if good else said[-200:]}", good)
+
+
+def start(words: list[str], here: Path) -> "subprocess.Popen[bytes]":
+    with (here / "stderr").open("wb") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "gradveil", *words],
+            cwd=here,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+
+
+def group_members(session: int) -> list[int]:
+    """The processes of a session but for its first."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and int(path.parent.name) != session:
+            found.append(int(path.parent.name))
+    return found
+
+
+def wait_until_gone(processes: list[int]) -> float | None:
+    """How long it took until none of them was there; None if one still is."""
+    began = time.monotonic()
+    while time.monotonic() - began < GONE_SECONDS:
+        if not any(is_alive(one) for one in processes):
+            return time.monotonic() - began
+        time.sleep(0.05)
+    return None
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file by its hash, but for those that hold times."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.endswith(LEFT_ASIDE)
+    }
