@@ -8,7 +8,8 @@ from gradveil.auditing.pairs import Pair, compare_runs
 from gradveil.auditing.situation import Situation
 from gradveil.auditing.study import Study
 from gradveil.io.files import write_text
-from gradveil.report.page import NOTHING, format_plan, format_setting, render, versions
+from gradveil.report.formats import NOTHING, format_plan, format_setting
+from gradveil.report.page import render, versions
 from gradveil.report.wording import attacker_knowledge
 
 

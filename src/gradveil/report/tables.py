@@ -10,7 +10,7 @@ from gradveil.auditing.study import DefenseSummary, Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import defense_title
-from gradveil.report.page import format_first, format_mean, format_number, format_rank, labels_read
+from gradveil.report.formats import format_first, format_mean, format_number, format_rank, labels_read
 from gradveil.report.wording import DEFINITIONS, OTHER_THREAT, describe_power_of, short_verdict
 
 Cell = str | float | int | bool | None
