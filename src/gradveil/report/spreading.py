@@ -7,7 +7,6 @@ from typing import TypeVar
 from gradveil.auditing.study import Study
 from gradveil.auditing.verdicts import Verdict
 from gradveil.defenses.words import distinct_words
-from gradveil.leakage.records import Record
 from gradveil.report.board import shade_of
 from gradveil.report.panels import Panel, percent_ticks
 from gradveil.training.stage import Stage
@@ -19,7 +18,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class DefensePanel:
-    """A plot of one defense, and how many images are in it."""
+    """A plot of one defense, and how many images are in it; of the placebo how many runs."""
 
     words: str
     n: int
@@ -42,7 +41,11 @@ def ranks_of(study: Study, dataset: str, model: str) -> list[DefensePanel]:
         _ranks(words[one.overall.defense], list(one.decisive.findings.worst.percentiles.values()), shade_of(one.overall))
         for one in summaries
     ]
-    placebo = _placebo_percentiles(study.run.records, dataset, model)
+    placebo = [
+        record.placebo.percentile
+        for record in study.run.records
+        if (record.scenario.dataset, record.scenario.model) == (dataset, model) and record.placebo is not None
+    ]
     return [one for one in (*panels, _ranks("placebo: not attacked", placebo, "unclear")) if one.n]
 
 
@@ -82,7 +85,8 @@ def _series(
     defenses: Mapping[str, Mapping[Key, Verdict]], names: Mapping[Key, str], x_name: str
 ) -> tuple[DefensePanel, ...]:
     words = distinct_words(defenses)
-    places = {key: number / max(1, len(names) - 1) for number, key in enumerate(names)}
+    # Not at the very edges, where a dot would hide the axis.
+    places = {key: (number + 0.4) / (len(names) - 0.2) for number, key in enumerate(names)}
     panels = []
     for defense, verdicts in defenses.items():
         found = [(places[key], names[key], one) for key, one in verdicts.items() if one.identified is not None]
@@ -117,18 +121,10 @@ def _ranks(words: str, percentiles: Sequence[float], shade: str) -> DefensePanel
     )
     for number, (count, fraction) in enumerate(zip(counts, fractions, strict=True)):
         said = f"above {number / BINS:.0%} to {(number + 1) / BINS:.0%} of the decoys: {count} of {n} images"
-        panel.bar((number + 0.08) / BINS, (number + 0.92) / BINS, fraction, shade, said)
+        if count:
+            panel.bar((number + 0.08) / BINS, (number + 0.92) / BINS, fraction, shade, said)
     panel.level(1 / BINS, "chance")
     return DefensePanel(words, n, panel)
-
-
-def _placebo_percentiles(records: Sequence[Record], dataset: str, model: str) -> list[float]:
-    """An image counts once, with its mean over runs."""
-    images: dict[int, list[float]] = {}
-    for record in records:
-        if (record.scenario.dataset, record.scenario.model) == (dataset, model) and record.placebo is not None:
-            images.setdefault(record.index, []).append(record.placebo.percentile)
-    return [sum(own) / len(own) for own in images.values()]
 
 
 def _stage_tick(stage: Stage) -> str:
