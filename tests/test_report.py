@@ -44,8 +44,8 @@ from gradveil.report import (
 from gradveil.report.board import board_of
 from gradveil.report.figures import tradeoff_points
 from gradveil.report.grid import GAP, LABEL, TILE
-from gradveil.report.traces import trace_plots
 from gradveil.report.panels import Panel
+from gradveil.report.traces import trace_plots
 from gradveil.report.wall import MOST_RECORDS, wall_of
 from gradveil.report.wording import OTHER_THREAT
 from gradveil.training.stage import Stage
@@ -700,7 +700,9 @@ def test_the_wall_has_a_card_per_image_with_defenses_side_by_side(audit: Path) -
     assert len({(card.stage, card.index) for card in wall}) == len(wall)
     for card in wall:
         columns = [(one.record.scenario.defense, one.record.scenario.attacker) for one in card.rebuilt]
-        defended = [(name, who) for name in ("3-1-7+43-18-18", "gaussian:0.01", "random") for who in ("plain", "adaptive")]
+        defended = [
+            (name, who) for name in ("3-1-7+43-18-18", "gaussian:0.01", "random") for who in ("plain", "adaptive")
+        ]
         assert columns == [("none", "plain"), *defended]
         # What a policy shares is another picture, and shown once.
         assert [one.record.scenario.column for one in card.rebuilt if one.shared] == ["3-1-7+43-18-18"]
@@ -889,12 +891,16 @@ def test_the_wall_sorts_and_filters(large: Path, browser: object) -> None:
         assert list(zip(tab.shown(), tab.shown("detail"), strict=True)) == first
         page.click("[data-sort=index]")
         assert tab.shown("index") == sorted(tab.shown("index"))
-        page.press("#wall-more", "Enter")  # by key: tiles that are still drawn move the button away from under a pointer
+        page.press(
+            "#wall-more", "Enter"
+        )  # by key: tiles that are still drawn move the button away from under a pointer
         assert len(tab.shown()) == 72
         page.select_option("[data-filter=stage]", "untrained")
         assert page.inner_text("#wall-count") == "Showing 24 of 24 that fit, of 72 images"
         figures = "[...document.querySelector('.tile:not([hidden])').querySelectorAll('figure:not([hidden])')].length"
-        assert page.evaluate(figures) == 1 + 1 + 7  # private, shared, and rebuilt: none, and three defenses to two attackers
+        assert (
+            page.evaluate(figures) == 1 + 1 + 7
+        )  # private, shared, and rebuilt: none, and three defenses to two attackers
         page.select_option("[data-filter=defense]", "gaussian:0.01")
         assert page.evaluate(figures) == 1 + 2
         page.select_option("[data-filter=attacker]", "plain")

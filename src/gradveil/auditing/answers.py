@@ -91,9 +91,7 @@ def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: De
     if not tried:
         return Answer(HELP, "Not tested.", "No defense was attacked here.", "unclear")
     if bare is None:
-        return Answer(
-            HELP, "Cannot tell.", "Without an undefended attack there is nothing to compare with.", "unclear"
-        )
+        return Answer(HELP, "Cannot tell.", "Without an undefended attack there is nothing to compare with.", "unclear")
     if bare.overall.level != LEAKS:
         return Answer(HELP, "Cannot tell.", "Where nothing leaks, no defense can be tested.", "unclear")
     if best is None:
@@ -107,18 +105,25 @@ def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: De
         return Answer(HELP, "Nothing tried.", which, "leaks", *figures, defense=lowest.overall.defense)
     verdict = best.worst
     figures = () if verdict.identified is None else _rank(verdict.identified)
-    said = {LEAKS: f"It helps, and still leaks ({best.overall.grade}).", PROTECTS: "It protects against the attacks tried."}
-    text = f"{said.get(best.overall.level, _undecided(verdict))} Without it: {bare.worst.percentile:.0%}.{_against_random(verdict)}"
+    if best.overall.level == PROTECTS:
+        said = "It protects against the attacks tried."
+    elif best.overall.level == LEAKS:
+        said = f"It helps, and still leaks ({best.overall.grade})."
+    else:
+        said = _undecided(verdict)
+    text = f"{said} Without it: {bare.worst.percentile:.0%}.{_against_random(verdict)}"
     shade: Grade | Tone = "protects" if best.overall.level == PROTECTS else "faint"
     return Answer(HELP, f"{name(best)}.", text, shade, *figures, defense=best.overall.defense)
 
 
-def _cost(
-    study: Study, dataset: str, model: str, bare: DefenseSummary | None, best: DefenseSummary | None
-) -> Answer:
+def _cost(study: Study, dataset: str, model: str, bare: DefenseSummary | None, best: DefenseSummary | None) -> Answer:
     if best is None:
         none = bare is not None and bare.overall.level != LEAKS
-        why = "No leak was found that a defense could mend." if none else "No defense helps, so there is nothing to pay for."
+        why = (
+            "No leak was found that a defense could mend."
+            if none
+            else "No defense helps, so there is nothing to pay for."
+        )
         return Answer(COST, "Nothing to weigh.", why, "unclear")
     if best.loss is not None:
         loss = best.loss
@@ -140,7 +145,7 @@ def name(one: DefenseSummary) -> str:
 
 
 def points(fraction: float) -> str:
-    """A difference of accuracies in percentage points, with a real minus: `2.2`, `−0.1`."""
+    """A difference of accuracies in percentage points, `2.2`, with a real minus."""
     return f"{round(100 * fraction, 1) + 0.0:.1f}".replace("-", "\N{MINUS SIGN}")
 
 

@@ -42,9 +42,7 @@ def next_step(study: Study) -> NextStep | None:
     return _after_help(study, best, network, again)
 
 
-def _after_help(
-    study: Study, best: DefenseSummary | None, network: dict[str, str], again: "_Audit"
-) -> NextStep:
+def _after_help(study: Study, best: DefenseSummary | None, network: dict[str, str], again: "_Audit") -> NextStep:
     if best is None:
         return NextStep("Let defenses and changes of the deployment race.", _command("recommend", network))
     if best.worst.needed is not None:

@@ -17,12 +17,12 @@ from gradveil.cli.options import (
     RunOptions,
     WorkersOption,
 )
-from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_table, say
+from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_shaded, print_table, say, shaded
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
 from gradveil.io.locks import LOCK
-from gradveil.progress import bar
+from gradveil.progress import bar, duration
 
 if TYPE_CHECKING:
     from gradveil.auditing.estimate import AuditEstimate
@@ -84,7 +84,7 @@ def audit(
         gradveil audit --model my_pkg.nets:build --weights w.safetensors --dataset folder:my/images --defenses policy.json
     """
     from gradveil.auditing.claim import CLAIM
-    from gradveil.auditing.estimate import estimate_audit
+    from gradveil.auditing.estimate import estimate_audit, rough_seconds
     from gradveil.auditing.evidence import EVIDENCE
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
@@ -126,6 +126,9 @@ def audit(
         return
     metric = lpips_metric() if lpips else None
     loaded = options.load(dataset)
+    rough = rough_seconds(plan, loaded, workers=workers)
+    if rough is not None:
+        say(f"about {duration(rough)} if nothing is done yet; --dry-run measures every attack")
 
     def notes(plans: tuple[AuditSettings, ...]) -> RunNotes:
         # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.
@@ -154,18 +157,25 @@ def audit(
 
 
 def print_verdicts(study: "Study") -> None:
-    """Print the verdict on every defense."""
+    """Print the three answers, and the verdict on every defense."""
+    from gradveil.auditing.answers import answers_of, points
+    from gradveil.auditing.comparisons import is_control
+    from gradveil.report.board import shade_of
+
     for (dataset, model), summaries in study.summaries.items():
+        for answer in answers_of(study, dataset, model):
+            figure = f" {answer.figure} ({answer.interval})." if answer.figure else ""
+            print_shaded(f"{answer.question} ", answer.short, f"{figure} {answer.text}", shade=answer.shade)
         print_table(
             f"{model} on {dataset}; detail in dB",
             ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy lost"],
             [
                 [
-                    one.overall.defense,
-                    f"{one.overall.level} ({one.overall.grade})",
+                    f"{one.overall.defense}{' (control)' if is_control(one.overall.defense) else ''}",
+                    shaded(f"{one.overall.level} ({one.overall.grade})", shade_of(one.overall)),
                     *percentile_and_firsts(one.worst.identified),
                     f"{one.worst.detail.mean:+.1f}",
-                    "-" if one.loss is None else f"{100 * one.loss.loss:+.1f} points",
+                    "-" if one.loss is None else f"{points(one.loss.loss)} points of {100 * one.loss.undefended:.1f}%",
                 ]
                 for one in summaries
             ],
@@ -195,8 +205,6 @@ def _step(verdict: "Verdict | None") -> str:
 
 def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
     """Print what an audit would take."""
-    from gradveil.auditing.estimate import duration
-
     if json:
         totals = ("device", "memory_mb", "jobs", "iterations", "worker_seconds", "seconds")
         emit(asdict(estimate) | {name: getattr(estimate, name) for name in totals})

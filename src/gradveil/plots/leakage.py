@@ -82,7 +82,9 @@ def _plot_row(axes: Axes, row: LeakageRow, line: float) -> None:
         axes.plot([100 * row.low, 100 * row.high], [line + LANE] * 2, color=color, linewidth=2.6, zorder=2)
     if row.mean is not None:
         mean = 100 * row.mean
-        axes.scatter([mean], [line + LANE], s=44, marker=marker, color=color, edgecolor="white", linewidth=0.9, zorder=4)
+        axes.scatter(
+            [mean], [line + LANE], s=44, marker=marker, color=color, edgecolor="white", linewidth=0.9, zorder=4
+        )
 
 
 def _pile(values: Sequence[float], line: float) -> list[float]:

@@ -46,7 +46,7 @@ def plot_tradeoff(
         axes = figure.add_subplot()
         top = 0.3
         if titled:
-            said = "Worst stage and worst attacker of each defense; bars: 95% intervals, steps: Pareto front. Best is the top left."
+            said = "Worst stage and worst attacker; bars: 95% intervals, steps: Pareto front. Best is the top left."
             top = write_header(figure, "Privacy against accuracy", said) + 0.35
         x = np.array([value for p in points for value in (p.percentile, p.percentile_low, p.percentile_high)])
         y = np.array([value for p in points for value in (p.accuracy, p.accuracy_low, p.accuracy_high)])

@@ -40,7 +40,9 @@ class Mark:
 
     @property
     def text(self) -> str:
-        return f"{self.who}: above {self.percentile:.0f}% (95% interval {self.low:.0f}% to {self.high:.0f}%), n={self.n}"
+        return (
+            f"{self.who}: above {self.percentile:.0f}% (95% interval {self.low:.0f}% to {self.high:.0f}%), n={self.n}"
+        )
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,11 @@ def board_of(study: Study, dataset: str, model: str) -> list[BoardRow]:
     bare = [one for one in summaries if one.overall.defense == UNDEFENDED]
     tried = sorted(defenses_of(summaries), key=lambda one: (one.overall.level != PROTECTS, one.worst.percentile))
     controls = [one for one in summaries if is_control(one.overall.defense)]
-    ordered: Sequence[tuple[Role, list[DefenseSummary]]] = (("baseline", bare), ("defense", tried), ("control", controls))
+    ordered: Sequence[tuple[Role, list[DefenseSummary]]] = (
+        ("baseline", bare),
+        ("defense", tried),
+        ("control", controls),
+    )
     rows = [
         BoardRow(
             role,

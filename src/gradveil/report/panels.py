@@ -65,9 +65,9 @@ class Panel:
         """The plot with its axes."""
         right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
         axes = [
-            Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="y" x="{}" y="{}">{}</text>').format(
-                LEFT, right, self.y(at), self.y(at), LEFT - 5, self.y(at), name
-            )
+            Markup(
+                '<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="y" x="{}" y="{}">{}</text>'
+            ).format(LEFT, right, self.y(at), self.y(at), LEFT - 5, self.y(at), name)
             for at, name in self.y_ticks
         ]
         for at, name in self.x_ticks:

@@ -38,7 +38,9 @@ def ranks_of(study: Study, dataset: str, model: str) -> list[DefensePanel]:
     summaries = study.summaries[dataset, model]
     words = distinct_words(one.overall.defense for one in summaries)
     panels = [
-        _ranks(words[one.overall.defense], list(one.decisive.findings.worst.percentiles.values()), shade_of(one.overall))
+        _ranks(
+            words[one.overall.defense], list(one.decisive.findings.worst.percentiles.values()), shade_of(one.overall)
+        )
         for one in summaries
     ]
     placebo = [

@@ -106,7 +106,8 @@ def _most_leaked_first(records: Sequence[Record]) -> tuple[float, float, int]:
 
 def _card(setting: Setting, records: Sequence[Record]) -> Card:
     ordered = sorted(
-        records, key=lambda one: (one.scenario.defense != UNDEFENDED, one.scenario.defense, one.scenario.attacker != "plain")
+        records,
+        key=lambda one: (one.scenario.defense != UNDEFENDED, one.scenario.defense, one.scenario.attacker != "plain"),
     )
     first = ordered[0]
     seen: set[str] = set()
