@@ -12,7 +12,7 @@ from gradveil.report.panels import Panel, percent_ticks
 from gradveil.training.stage import Stage
 
 BINS = 10
-LONGEST_TICK = 11
+LONGEST_TICK, WIDEST = 11, 48  # letters of one name on an axis, and of all of them
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -74,7 +74,7 @@ def over_threats(study: Study, dataset: str, model: str) -> list[PanelGroup]:
     steps = study.steps.get((dataset, model), [])
     if not steps:
         return []
-    names = {step.threat: _shorten(step.threat) for step in steps}
+    names = {step.threat: _shorten(step.threat, max(LONGEST_TICK, WIDEST // len(steps))) for step in steps}
     defenses = list(dict.fromkeys(defense for step in steps for defense in step.verdicts))
     series = {
         defense: {step.threat: step.verdicts[defense] for step in steps if defense in step.verdicts}
@@ -134,5 +134,5 @@ def _stage_tick(stage: Stage) -> str:
     return f"{stage.count:g}{units[stage.unit]}" if stage.unit in units else _shorten(str(stage))
 
 
-def _shorten(name: str) -> str:
-    return name if len(name) <= LONGEST_TICK else f"{name[: LONGEST_TICK - 1]}…"
+def _shorten(name: str, longest: int = LONGEST_TICK) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
