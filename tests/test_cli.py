@@ -434,7 +434,7 @@ def test_text_stands_left_and_numbers_right(capsys: pytest.CaptureFixture[str]) 
     title, *_, first, second = capsys.readouterr().out.rstrip().splitlines()
     # Names are text, never markup.
     assert title.strip() == "[bold]"
-    assert second.startswith("[red]")
+    assert second.strip().startswith("[red]")
     assert first.index("leaks") == second.index("cannot")
     assert first.rstrip().endswith("-")
     assert first.index("7%") + 1 == second.index(")")

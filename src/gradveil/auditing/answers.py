@@ -101,10 +101,8 @@ def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: De
             if len(tried) == 1
             else f"None of {len(tried)} defenses makes a clear difference. Lowest is {name(lowest)}."
         )
-        figures = () if lowest.worst.identified is None else _rank(lowest.worst.identified)
-        return Answer(HELP, "Nothing tried.", which, "leaks", *figures, defense=lowest.overall.defense)
+        return Answer(HELP, "Nothing tried.", which, "leaks", *_rank(lowest.worst.identified), lowest.overall.defense)
     verdict = best.worst
-    figures = () if verdict.identified is None else _rank(verdict.identified)
     if best.overall.level == PROTECTS:
         said = "It protects against the attacks tried."
     elif best.overall.level == LEAKS:
@@ -113,7 +111,7 @@ def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: De
         said = _undecided(verdict)
     text = f"{said} Without it: {bare.worst.percentile:.0%}.{_against_random(verdict)}"
     shade: Grade | Tone = "protects" if best.overall.level == PROTECTS else "faint"
-    return Answer(HELP, f"{name(best)}.", text, shade, *figures, defense=best.overall.defense)
+    return Answer(HELP, f"{name(best)}.", text, shade, *_rank(verdict.identified), best.overall.defense)
 
 
 def _cost(study: Study, dataset: str, model: str, bare: DefenseSummary | None, best: DefenseSummary | None) -> Answer:
@@ -149,7 +147,10 @@ def points(fraction: float) -> str:
     return f"{round(100 * fraction, 1) + 0.0:.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _rank(found: Identification) -> tuple[str, str, str]:
+def _rank(found: Identification | None) -> tuple[str, str, str]:
+    """Figure, interval and unit of an answer; empty where no image has a decoy."""
+    if found is None:
+        return "", "", ""
     unit = f"of {found.decoys:.0f} others of its class rank below the right image, on average. Chance: 50%. n={found.n}"
     return f"{found.percentile:.0%}", found.interval, unit
 

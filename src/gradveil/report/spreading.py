@@ -56,11 +56,11 @@ def over_stages(study: Study, dataset: str, model: str) -> list[PanelGroup]:
     verdicts: dict[str, dict[str, dict[Stage, Verdict]]] = {}
     for found, verdict in zip(study.findings, study.verdicts, strict=True):
         if (found.dataset, found.model) == (dataset, model):
-            threat = verdicts.setdefault(found.stage.threat, {})
-            threat.setdefault(found.defense, {})[found.stage.stage] = verdict
+            own = verdicts.setdefault(found.stage.threat, {}).setdefault(found.defense, {})
+            own[found.stage.stage] = verdict
     groups = []
     for threat, defenses in verdicts.items():
-        stages = sorted({stage for own in defenses.values() for stage in own})
+        stages = sorted({stage for by_stage in defenses.values() for stage in by_stage})
         if len(stages) > 1:
             name = "training rounds" if stages[-1].unit == "rounds" else "training, in steps or epochs"
             names = {stage: _stage_tick(stage) for stage in stages}
