@@ -1,4 +1,4 @@
-"""A sprint before the search: on smooth networks LBFGS is at the image within some two hundred evaluations, or stuck within sixty."""
+"""A sprint before the search: on smooth networks LBFGS soon is at the image, or stuck."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

@@ -17,7 +17,7 @@ FEDSGD = "fedsgd"
 BatchNormMode = Literal["eval", "train"]
 _NO_DEFENSE = NoDefense()
 # What a scenario and its key both say in words and numbers.
-_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together", "public")
+_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together", "public", "augment")
 
 
 def defense_title(defense: str) -> str:
@@ -54,6 +54,7 @@ class ScenarioKey:
     compiled: bool = False
     device: str = CPU.kind
     public: bool = True
+    augment: bool = False
 
     def parse(self) -> "Scenario":
         """The scenario that the texts name; a bad name is refused here, before anything is computed."""
@@ -87,6 +88,7 @@ class ScenarioKey:
             "batch norm in training mode" if self.batch_norm == "train" else "",
             f"labels {self.labels}" if self.labels is not None else "",
             "" if self.public else "no public images",
+            "images cropped and mirrored" if self.augment else "",
         ]
         return ", ".join(part for part in said if part)
 
@@ -119,6 +121,7 @@ class Scenario:
       is None is decided when it is known how many attacks there are.
     - `device`: where gradients are computed and attacked.
     - `public`: the attacker has other images of the same kind.
+    - `augment`: participants crop and mirror their images at random first. What they hide then is the image as it came out.
 
         Scenario("fashion-mnist-tenth", "convnet-16", Stage(), attacks.fast(), defenses.Prune(0.9))
     """
@@ -138,6 +141,7 @@ class Scenario:
     together: bool | None = None
     device: Device = CPU
     public: bool = True
+    augment: bool = False
 
     def __post_init__(self) -> None:
         if self.attacker == "simulate" and not self.attack.can_simulate:
