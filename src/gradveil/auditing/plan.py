@@ -3,6 +3,7 @@
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
 from gradveil.defenses import Defense, NoDefense, Random, parse_defense
@@ -14,6 +15,7 @@ from gradveil.models import Model, model_name
 from gradveil.naming import format_settings
 from gradveil.training.early import MOST_STEPS
 from gradveil.training.stage import Stage
+from gradveil.types import Split
 
 TRAINED, GIVEN = "trained", "given"
 # What every audit compares with.
@@ -36,6 +38,8 @@ class AuditPlan:
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
     - `device` is where networks are trained and attacked.
     - `threats` say who attacks and how participants train; without any, one image is behind one gradient.
+    - `split`: training images are attacked, which participants share gradients of, or test images, as in the papers. The attacker
+      may know the images of the other split.
 
         AuditPlan("convnet-16", defenses=(Prune(0.9),), attacks=(fast(iterations=200),), images=16)
     """
@@ -53,6 +57,7 @@ class AuditPlan:
     tolerance: float = TOLERANCE
     device: Device = CPU
     threats: tuple[Threat, ...] = ()
+    split: Split = "train"
 
     def __post_init__(self) -> None:
         # A policy file, or any defense by its text, is read once: afterwards the policy itself is the text.
@@ -80,7 +85,11 @@ class AuditPlan:
         """What is attacked of one defense at one stage."""
         name, settings = model_name(self.model), self.settings(dataset)
         return [
-            threat.on(Scenario(dataset, name, stage, attack, defense, attacker, self.seed, device=self.device))
+            threat.on(
+                Scenario(
+                    dataset, name, stage, attack, defense, attacker, self.seed, device=self.device, split=self.split
+                )
+            )
             for threat in threats_of(self.threats)
             for attack in self.attacks
             for attacker in threat.attackers(str(defense))
@@ -106,6 +115,7 @@ class AuditPlan:
             self.tolerance,
             self.device.kind,
             self.threats,
+            self.split,
         )
 
     def _stage_text(self, stage: Stage) -> str:
@@ -137,6 +147,7 @@ class AuditSettings:
     tolerance: float = TOLERANCE
     device: str = CPU.kind
     threats: tuple[Threat, ...] = ()
+    split: Split = "train"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
@@ -157,6 +168,8 @@ class AuditSettings:
             raise GradveilError(f"expected a device such as cpu or cuda, got {self.device!r}")
         if not 0.5 < self.tolerance <= 1:
             raise GradveilError(f"expected a tolerance above 0.5, which is chance, up to 1, got {self.tolerance:g}")
+        if self.split not in get_args(Split):
+            raise GradveilError(f"expected split train or test, got {self.split!r}")
         check_names(self.threats)
         for threat in threats_of(self.threats):
             threat.count(self.images)
@@ -178,6 +191,7 @@ class AuditSettings:
             self.tolerance,
             parse_device(self.device),
             self.threats,
+            self.split,
         )
 
     def parse_stages(self) -> tuple[Stage, ...]:
@@ -221,6 +235,7 @@ class AuditSettings:
                     ScenarioKey(self.dataset, self.model, stage, defense, name, None, self.seed, attacker=attacker),
                     **asdict(settings),
                     device=self.device,
+                    split=self.split,
                 ),
                 settings.labels,
             ): threat.count(self.images)

@@ -15,7 +15,9 @@ from gradveil.cli.options import (
     IterationsOption,
     NetworkOptions,
     RunOptions,
+    SplitOption,
     WorkersOption,
+    parse_split,
 )
 from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_table, say
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
@@ -38,7 +40,8 @@ def audit(
     defenses: Annotated[str, Option(help="3-1-7,prune:0.9,policy.json; none and random are added.")] = "3-1-7+43-18-18",
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
     stages: Annotated[str | None, Option(help="Steps, or trained. Default: 0,5,20, with --weights trained.")] = None,
-    images: Annotated[int, Option(help="How many training images are attacked, the classes in turn.", min=1)] = 32,
+    images: Annotated[int, Option(help="How many images are attacked, the classes in turn.", min=1)] = 32,
+    split: SplitOption = "train",
     eps: Annotated[str, Option(help="PSNR in dB that no reconstruction should reach; several with commas.")] = "20",
     tolerance: Annotated[
         float,
@@ -111,6 +114,7 @@ def audit(
         tolerance=tolerance,
         device=where.choose().text,
         threats=() if threats is None else parse_threats(threats),
+        split=parse_split(split),
     )
     # Bad settings are refused before a weights file is opened to learn the model's name.
     name, dataset = network.name, network.dataset
@@ -241,6 +245,7 @@ def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = N
         "stages": ",".join(plan.stages),
         "threat": ",".join(str(one) for one in plan.threats) or None,
         "images": plan.images,
+        "split": None if plan.split == "train" else plan.split,
         "eps": ",".join(f"{value:g}" for value in plan.eps),
         "tolerance": plan.tolerance,
         "iterations": plan.iterations,
