@@ -64,8 +64,10 @@ def compare_with_controls(defended: Findings, controls: Sequence[Findings]) -> C
         return None
     own, means = _mean(here, common), [_mean(one, common) for one in random]
     difference = spread_of([sum(one[index] for one in random) / len(random) - here[index] for index in common])
-    # A control is a hybrid of several policies already.
-    who = "random policies" if len(random) == 1 else f"{len(random)} draws of random policies"
+    # A control is a hybrid of several policies, or one of several that stand by themselves.
+    alone = len(random) > 1 and all("member=" in control.defense for control in controls)
+    several = f"{len(random)} random policies on average" if alone else f"{len(random)} draws of random policies"
+    who = "random policies" if len(random) == 1 else several
     figures = f"there the right image ranks above {sum(means) / len(means):.0%} of the others, here above {own:.0%}"
     if difference.above_zero:
         text = f"Better than {who}: {figures}{_clearly(difference)}."
