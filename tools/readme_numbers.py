@@ -168,13 +168,15 @@ def table2(record: dict[str, Any]) -> str:
     """The six attacks of Table 2, from `python -m bench.table2`."""
     lines = ["| attack | defense | PSNR here | n (diverged) | published PSNR |", "|---|---|---|---|---|"]
     for row in record["rows"]:
-        here = "" if row["psnr"] is None else f"{row['psnr']:.1f} ± {row['psnr_sd'] or 0:.1f}"
+        here = f"{row['psnr']:.1f} ± {row['psnr_sd']:.1f}"
         count = f"{row['n']} ({row['diverged']})"
         lines.append(f"| {row['attack']} | `{row['defense']}` | {here} | {count} | {row['published']:.2f} |")
     orders = ", ".join(f"{value:+.2f} for `{defense}`" for defense, value in record["rank_correlation"].items())
+    accuracies = ", ".join(f"{value:.0%} with `{defense}`" for defense, value in record["accuracy"].items())
     lines.append(
-        f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']} ({record['accuracy']:.0%} accuracy), an eighth "
-        "of the published iterations; PSNR in dB to the shared image, as published, with the standard deviation between images. "
+        f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']}, each network trained with the defense it "
+        f"is attacked with (accuracy {accuracies}), test images, an eighth of the published iterations; PSNR in dB to the shared "
+        "image, as published, over all runs as they are, with the standard deviation between images. "
         f"Spearman's correlation of the attacks' order with the published one: {orders}."
     )
     return "\n".join(lines) + "\n"

@@ -56,6 +56,8 @@ class ScenarioKey:
     device: str = CPU.kind
     public: bool = True
     split: Split = "train"
+    alpha: float | None = None
+    once: bool = False
 
     def parse(self) -> "Scenario":
         """The scenario that the texts name; a bad name is refused here, before anything is computed."""
@@ -97,9 +99,10 @@ class ScenarioKey:
     @property
     def attack_in_words(self) -> str:
         """The attack with every setting that is not as published."""
-        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "restarts")}
+        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "restarts", "alpha")}
         said = [self.attack]
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
+        said += ["once"] if self.once else []
         said += [f"seed {self.seed}"] if self.seed else []
         said += [f"on {self.device}"] if self.device != CPU.kind else []
         return ", ".join(said)
