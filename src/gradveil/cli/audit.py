@@ -183,7 +183,7 @@ def print_verdicts(study: "Study") -> None:
             + [
                 [
                     one.name,
-                    f"mean of {one.policies} policies, {one.stage}",
+                    f"mean of {one.policies}, {one.stage}",
                     "-" if one.worst.percentile is None else f"{one.worst.percentile[0]:.0%}",
                     "-",
                     f"{one.worst.detail.mean:+.1f}",

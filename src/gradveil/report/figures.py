@@ -11,6 +11,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from gradveil.auditing.accuracy import accuracy_interval
 from gradveil.auditing.study import Study
 from gradveil.leakage.scenario import defense_title
 from gradveil.naming import slug
@@ -82,11 +83,12 @@ def leakage_rows(study: Study, dataset: str, model: str) -> list[LeakageRow]:
 def tradeoff_points(study: Study, dataset: str, model: str) -> list[TradeoffPoint]:
     """The defenses whose accuracy is known and whose images have decoys, each at the stage that decides."""
     points = []
-    for one in study.summaries[dataset, model]:
-        found, measured = one.worst.identified, one.accuracy
-        if measured is not None and found is not None:
+    for one in study.summaries[dataset, model] if study.run.describes(dataset, model) else ():
+        accuracies = [trained for trained in study.run.accuracies if trained.defense == one.overall.defense]
+        found = one.worst.identified
+        if accuracies and found is not None:
             leakage = (found.percentile, found.low, found.high)
-            known = (measured.accuracy, measured.low, measured.high)
+            known = accuracy_interval(accuracies)
             points.append(TradeoffPoint(one.overall.defense, one.overall.tone, *leakage, *known))
     return points
 
