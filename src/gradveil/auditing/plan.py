@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
-from gradveil.auditing.comparisons import is_control
+from gradveil.auditing.comparisons import is_one_policy
 from gradveil.defenses import Defense, EachRandom, NoDefense, Random, each_random, parse_defense, parse_defenses
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
@@ -32,8 +32,8 @@ class AuditPlan:
 
     - `model` is a name or a module of your own; `weights` a safetensors file for it.
     - `defenses`, `attacks` are objects; a defense may also be a policy file, or a text such as `prune:0.9`. Undefended
-      gradients and random policies are always there, to compare with: a hybrid of ten, or those that are named, such as the
-      papers' `random:each=10`. Every defense meets an attacker who knows it.
+      gradients and random policies are always there, to compare with: a hybrid of ten, or one by one where the papers'
+      `random:each=10` is asked for. Every defense meets an attacker who knows it.
     - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
     - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
@@ -257,10 +257,10 @@ class AuditSettings:
 
 
 def with_controls(defenses: tuple[str, ...]) -> tuple[str, ...]:
-    """Every defense once, after what every audit compares with; random policies that are named replace the usual ones."""
+    """Every defense once, after what every audit compares with; random policies by themselves replace the hybrid of them."""
     bare, random = map(str, CONTROLS)
-    own = any(is_control(one) for one in defenses)
-    return tuple(dict.fromkeys([bare, *([] if own else [random]), *defenses]))
+    alone = any(is_one_policy(one) for one in defenses)
+    return tuple(dict.fromkeys([bare, *([] if alone else [random]), *defenses]))
 
 
 def threats_of(threats: tuple[Threat, ...]) -> tuple[Threat, ...]:
