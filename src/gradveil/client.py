@@ -206,10 +206,17 @@ def format_client(client: Client) -> str:
 
 def loss_of(model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None) -> Tensor:
     """The mean loss and what the model's layers add to it, with some of its parameters or buffers replaced."""
+    return logits_and_loss(model, batch, replaced)[1]
+
+
+def logits_and_loss(
+    model: nn.Module, batch: Batch, replaced: Mapping[str, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """What the model says of the images (B, classes), and the loss as `loss_of` gives it."""
     # Attackers differentiate twice, which of all kernels for attention only the plain one can.
     with collecting_penalties(model) as costs, sdpa_kernel(SDPBackend.MATH):
         logits = functional_call(model, dict(replaced), (batch.images,)) if replaced else model(batch.images)
-    return sum(costs, loss_function(model)(logits, batch.labels))
+    return logits, sum(costs, loss_function(model)(logits, batch.labels))
 
 
 def gradient_norm(gradient: Iterable[Tensor]) -> Tensor:
