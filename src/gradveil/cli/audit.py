@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Option
 
 from gradveil.cli.options import (
@@ -15,30 +14,33 @@ from gradveil.cli.options import (
     IterationsOption,
     NetworkOptions,
     RunOptions,
+    SplitOption,
     WorkersOption,
+    parse_split,
 )
-from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_shaded, print_table, say, shaded
+from gradveil.cli.output import check_folder, emit, say
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
+from gradveil.cli.verdicts import print_estimate, print_verdicts
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
 from gradveil.io.locks import LOCK
 from gradveil.progress import bar, duration
 
 if TYPE_CHECKING:
-    from gradveil.auditing.estimate import AuditEstimate
     from gradveil.auditing.plan import AuditSettings
-    from gradveil.auditing.study import Study
-    from gradveil.auditing.verdicts import Verdict
     from gradveil.leakage.threat import Threat
 
 
 def audit(
     *,
     network: NetworkOptions,
-    defenses: Annotated[str, Option(help="3-1-7,prune:0.9,policy.json; none and random are added.")] = "3-1-7+43-18-18",
+    defenses: Annotated[
+        str, Option(help="3-1-7,prune:0.9,policy.json,random:each=10; none and random are added.")
+    ] = "3-1-7+43-18-18",
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
     stages: Annotated[str | None, Option(help="Steps, or trained. Default: 0,5,20, with --weights trained.")] = None,
-    images: Annotated[int, Option(help="How many training images are attacked, the classes in turn.", min=1)] = 32,
+    images: Annotated[int, Option(help="How many images are attacked, the classes in turn.", min=1)] = 32,
+    split: SplitOption = "train",
     eps: Annotated[str, Option(help="PSNR in dB that no reconstruction should reach; several with commas.")] = "20",
     tolerance: Annotated[
         float,
@@ -90,7 +92,7 @@ def audit(
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
     from gradveil.auditing.plan import TRAINED, AuditSettings, split_names
-    from gradveil.defenses import parse_defense
+    from gradveil.defenses import parse_defenses
     from gradveil.naming import slug
     from gradveil.parallel import check_backend
 
@@ -98,7 +100,7 @@ def audit(
         dataset=network.dataset,
         model="",
         # Policy files are read once: afterwards the policy itself is the text.
-        defenses=tuple(str(parse_defense(one)) for one in split_names(defenses)),
+        defenses=tuple(str(found) for one in split_names(defenses) for found in parse_defenses(one)),
         attacks=split_names(attacks),
         stages=parse_words(stages or ("0,5,20" if network.weights is None else TRAINED)),
         images=images,
@@ -111,6 +113,7 @@ def audit(
         tolerance=tolerance,
         device=where.choose().text,
         threats=() if threats is None else parse_threats(threats),
+        split=parse_split(split),
     )
     # Bad settings are refused before a weights file is opened to learn the model's name.
     name, dataset = network.name, network.dataset
@@ -149,93 +152,13 @@ def audit(
                 "overall": [asdict(one.overall) for summaries in study.summaries.values() for one in summaries],
                 "verdicts": [asdict(verdict) for verdict in study.verdicts],
                 "accuracy": [asdict(loss) for loss in study.losses.values()],
+                "accuracies": [asdict(one) for one in study.accuracies.values()],
+                "random": [asdict(one) for one in study.random_means],
             }
         )
         return
     print_verdicts(study)
     say(f"written: {', '.join(map(str, written))}")
-
-
-def print_verdicts(study: "Study") -> None:
-    """Print the three answers, and the verdict on every defense."""
-    from gradveil.auditing.answers import answers_of, points
-    from gradveil.auditing.comparisons import is_control
-    from gradveil.report.board import shade_of
-
-    for (dataset, model), summaries in study.summaries.items():
-        for answer in answers_of(study, dataset, model):
-            figure = f" {answer.figure} ({answer.interval})." if answer.figure else ""
-            print_shaded(f"{answer.question} ", answer.short, f"{figure} {answer.text}", shade=answer.shade)
-        print_table(
-            f"{model} on {dataset}; detail in dB",
-            ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy lost"],
-            [
-                [
-                    f"{one.overall.defense}{' (control)' if is_control(one.overall.defense) else ''}",
-                    shaded(f"{one.overall.level} ({one.overall.grade})", shade_of(one.overall)),
-                    *percentile_and_firsts(one.worst.identified),
-                    f"{one.worst.detail.mean:+.1f}",
-                    "-" if one.loss is None else f"{points(one.loss.loss)} points of {100 * one.loss.undefended:.1f}%",
-                ]
-                for one in summaries
-            ],
-        )
-        for one in summaries:
-            typer.echo(f"{one.overall.defense}: {one.overall.text}")
-        steps = study.steps.get((dataset, model))
-        if steps:
-            print_table(
-                "from the worst case to what is deployed: the right image ranks above",
-                ["threat", *steps[0].verdicts],
-                [
-                    [
-                        step.threat,
-                        *(_step(step.verdicts.get(defense)) for defense in steps[0].verdicts),
-                    ]
-                    for step in steps
-                ],
-            )
-
-
-def _step(verdict: "Verdict | None") -> str:
-    if verdict is None or verdict.identified is None:
-        return "-"
-    return f"{verdict.percentile:.0%} ({verdict.grade})"
-
-
-def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
-    """Print what an audit would take."""
-    if json:
-        totals = ("device", "memory_mb", "jobs", "iterations", "worker_seconds", "seconds")
-        emit(asdict(estimate) | {name: getattr(estimate, name) for name in totals})
-        return
-    print_table(
-        "One attack on one message, estimated from its first iterations",
-        ["defense", "attack", "attacker", "times", "iterations", "s/iteration", "one attack"],
-        [
-            [
-                cost.defense,
-                cost.attack,
-                cost.attacker,
-                f"{cost.times:,}",
-                f"{cost.iterations:,}",
-                f"{cost.seconds_per_iteration:.3g}",
-                duration(cost.seconds),
-            ]
-            for cost in estimate.costs
-        ],
-    )
-    typer.echo(f"jobs: {estimate.jobs:,} attacks, {estimate.iterations:,} iterations")
-    if estimate.steps:
-        typer.echo(
-            f"trainings: {estimate.trainings}, with the stages {estimate.steps:,} steps of {estimate.seconds_per_step:.3g} s"
-        )
-    typer.echo(f"device: {estimate.device}, one thread per worker")
-    typer.echo(f"memory: {estimate.memory_mb:,.0f} MB per worker")
-    typer.echo(
-        f"time: {duration(estimate.worker_seconds)} with one worker, {duration(estimate.seconds)} with {estimate.workers}; "
-        "less where attacks end early"
-    )
 
 
 def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
@@ -249,6 +172,7 @@ def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = N
         "stages": ",".join(plan.stages),
         "threat": ",".join(str(one) for one in plan.threats) or None,
         "images": plan.images,
+        "split": None if plan.split == "train" else plan.split,
         "eps": ",".join(f"{value:g}" for value in plan.eps),
         "tolerance": plan.tolerance,
         "iterations": plan.iterations,

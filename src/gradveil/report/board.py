@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradveil.auditing.answers import defenses_of
-from gradveil.auditing.comparisons import is_control
+from gradveil.auditing.averages import RandomMean
+from gradveil.auditing.comparisons import is_control, is_one_policy
 from gradveil.auditing.findings import AttackFindings, Findings, worst_of
 from gradveil.auditing.study import DefenseSummary, Study
 from gradveil.auditing.summary import OverallVerdict
@@ -47,7 +48,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """One row; `summary` is None for the placebo. `place` is its number among the summaries, for links.
+    """One row; `place` is its number among the summaries, for links. What has no verdict has a `note` instead.
 
     `shade` is the grade of a leak, or the tone of what does not leak: what colours follow.
     """
@@ -58,6 +59,7 @@ class BoardRow:
     marks: tuple[Mark, ...]
     summary: DefenseSummary | None = None
     place: int = 0
+    note: tuple[str, str] = ("", "")
 
     @property
     def label(self) -> str:
@@ -71,7 +73,7 @@ def board_of(study: Study, dataset: str, model: str) -> list[BoardRow]:
     places = {one.overall.defense: place for place, one in enumerate(summaries, 1)}
     bare = [one for one in summaries if one.overall.defense == UNDEFENDED]
     tried = sorted(defenses_of(summaries), key=lambda one: (one.overall.level != PROTECTS, one.worst.percentile))
-    controls = [one for one in summaries if is_control(one.overall.defense)]
+    controls = [one for one in summaries if is_control(one.overall.defense) and not is_one_policy(one.overall.defense)]
     ordered: Sequence[tuple[Role, list[DefenseSummary]]] = (
         ("baseline", bare),
         ("defense", tried),
@@ -89,11 +91,31 @@ def board_of(study: Study, dataset: str, model: str) -> list[BoardRow]:
         for role, some in ordered
         for one in some
     ]
+    rows += [_mean_row(one) for one in worst_means(study, dataset, model)]
     placebo = study.placebos[dataset, model]
     if placebo is not None:
         mark = Mark("all attackers", 100 * placebo.percentile, 100 * placebo.low, 100 * placebo.high, placebo.n)
-        rows.append(BoardRow("placebo", "placebo", "protects" if placebo.passed else "exact", (mark,)))
+        shade, word = ("protects", "Passed") if placebo.passed else ("exact", "Failed")
+        rows.append(BoardRow("placebo", "placebo", shade, (mark,), note=(word, "must be 50%")))
     return rows
+
+
+def worst_means(study: Study, dataset: str, model: str) -> list[RandomMean]:
+    """Random policies that stand by themselves, averaged: every group where it leaks most."""
+    groups: dict[str, RandomMean] = {}
+    for one in study.random_means:
+        if (one.dataset, one.model) == (dataset, model):
+            other = groups.setdefault(one.name, one)
+            groups[one.name] = max(one, other, key=lambda mean: mean.worst.percentile or (0.0,))
+    return list(groups.values())
+
+
+def _mean_row(one: RandomMean) -> BoardRow:
+    marks = ()
+    if one.worst.percentile is not None:
+        mean, low, high = (100 * value for value in one.worst.percentile)
+        marks = (Mark("knows it" if one.worst.attacker != "plain" else "ignores it", mean, low, high, one.worst.n),)
+    return BoardRow("control", one.name, "unclear", marks, note=("Mean", f"of {one.policies} random policies"))
 
 
 def marks_of(findings: Findings) -> tuple[Mark, ...]:

@@ -12,7 +12,6 @@ import jinja2
 import torch
 from markupsafe import Markup
 
-from gradveil.auditing.accuracy import accuracy_interval
 from gradveil.auditing.answers import Answer, answers_of
 from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.folder import StoredRecord
@@ -63,7 +62,6 @@ class NetworkView:
     answers: tuple[Answer, ...]
     strip: Strip
     board: list[BoardRow]
-    accuracies: dict[str, tuple[float, float, float]]
     no_cost: str | None
     tradeoff: Plot | None
     ranks: list[DefensePanel]
@@ -72,15 +70,12 @@ class NetworkView:
     @classmethod
     def of(cls, study: Study, dataset: str, model: str) -> "NetworkView":
         answers = answers_of(study, dataset, model)
-        known = study.run.accuracies if study.run.describes(dataset, model) else ()
-        trained = dict.fromkeys(one.defense for one in known)
         return cls(
             dataset,
             model,
             answers,
             strip_of(study, dataset, model, answers[1].defense),
             board_of(study, dataset, model),
-            {name: accuracy_interval([one for one in known if one.defense == name]) for name in trained},
             study.no_cost(dataset, model),
             tradeoff_plot(study, dataset, model),
             ranks_of(study, dataset, model),

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gradveil.auditing.comparisons import is_one_policy
 from gradveil.auditing.study import Study
 from gradveil.auditing.verdicts import Verdict
 from gradveil.defenses.words import distinct_words
@@ -35,7 +36,7 @@ class PanelGroup:
 
 def ranks_of(study: Study, dataset: str, model: str) -> list[DefensePanel]:
     """Where the private images stand among their decoys, to the worst attacker; and where images stand that nobody attacked."""
-    summaries = study.summaries[dataset, model]
+    summaries = [one for one in study.summaries[dataset, model] if not is_one_policy(one.overall.defense)]
     words = distinct_words(one.overall.defense for one in summaries)
     panels = [
         _ranks(
@@ -55,7 +56,7 @@ def over_stages(study: Study, dataset: str, model: str) -> list[PanelGroup]:
     """How leakage goes on as the network is trained, for every threat that was tried at several stages."""
     verdicts: dict[str, dict[str, dict[Stage, Verdict]]] = {}
     for found, verdict in zip(study.findings, study.verdicts, strict=True):
-        if (found.dataset, found.model) == (dataset, model):
+        if (found.dataset, found.model) == (dataset, model) and not is_one_policy(found.defense):
             own = verdicts.setdefault(found.stage.threat, {}).setdefault(found.defense, {})
             own[found.stage.stage] = verdict
     groups = []
