@@ -69,7 +69,7 @@ def _explaining(command: Callable[..., object]) -> type[TyperCommand]:
             super().__init__(*arguments, **settings)
             for one in self.params:
                 if one.name is not None and isinstance(info := infos.get(one.name), ArgumentInfo):
-                    one.help = info.help  # type: ignore[attr-defined]
+                    one.help = info.help
 
     return Explaining
 

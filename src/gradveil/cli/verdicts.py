@@ -9,6 +9,8 @@ from gradveil.cli.output import emit, percentile_and_firsts, print_shaded, print
 from gradveil.progress import duration
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from gradveil.auditing.estimate import AuditEstimate
     from gradveil.auditing.study import Study
     from gradveil.auditing.verdicts import Verdict
@@ -25,33 +27,33 @@ def print_verdicts(study: "Study") -> None:
         for answer in answers_of(study, dataset, model):
             figure = f" {answer.figure} ({answer.interval})." if answer.figure else ""
             print_shaded(f"{answer.question} ", answer.short, f"{figure} {answer.text}", shade=answer.shade)
-        print_table(
-            f"{model} on {dataset}; detail in dB",
-            ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy", "lost"],
+        rows: list[list[str | Text]] = [
             [
-                [
-                    f"{one.overall.defense}{' (control)' if is_control(one.overall.defense) else ''}",
-                    shaded(f"{one.overall.level} ({one.overall.grade})", shade_of(one.overall)),
-                    *percentile_and_firsts(one.worst.identified),
-                    f"{one.worst.detail.mean:+.1f}",
-                    *_accuracy(study, dataset, model, one.overall.defense),
-                ]
-                for one in summaries
-                if group_of(one.overall.defense) is None
+                f"{one.overall.defense}{' (control)' if is_control(one.overall.defense) else ''}",
+                shaded(f"{one.overall.level} ({one.overall.grade})", shade_of(one.overall)),
+                *percentile_and_firsts(one.worst.identified),
+                f"{one.worst.detail.mean:+.1f}",
+                *_accuracy(study, dataset, model, one.overall.defense),
             ]
-            + [
-                [
-                    one.name,
-                    f"mean of {one.policies}, {one.stage}",
-                    "-" if one.worst.percentile is None else f"{one.worst.percentile[0]:.0%}",
-                    "-",
-                    f"{one.worst.detail.mean:+.1f}",
-                    *_accuracy(study, dataset, model, one.name),
-                ]
-                for one in study.random_means
-                if (one.dataset, one.model) == (dataset, model)
-            ],
-        )
+            for one in summaries
+            if group_of(one.overall.defense) is None
+        ]
+        rows += [
+            [
+                one.name,
+                f"mean of {one.policies}, {one.stage}",
+                "-" if one.worst.percentile is None else f"{one.worst.percentile[0]:.0%}",
+                "-",
+                f"{one.worst.detail.mean:+.1f}",
+                *_accuracy(study, dataset, model, one.name),
+            ]
+            for one in study.random_means
+            if (one.dataset, one.model) == (dataset, model)
+        ]
+        columns = ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy", "lost"]
+        print_table(f"{model} on {dataset}; detail in dB", columns, rows)
+        if (why := study.no_cost(dataset, model)) is not None:
+            typer.echo(f"no cost in accuracy is computed: {why}")
         for one in summaries:
             typer.echo(f"{one.overall.defense}: {one.overall.text}")
         steps = study.steps.get((dataset, model))

@@ -111,7 +111,7 @@ def worst_means(study: Study, dataset: str, model: str) -> list[RandomMean]:
 
 
 def _mean_row(one: RandomMean) -> BoardRow:
-    marks = ()
+    marks: tuple[Mark, ...] = ()
     if one.worst.percentile is not None:
         mean, low, high = (100 * value for value in one.worst.percentile)
         marks = (Mark("knows it" if one.worst.attacker != "plain" else "ignores it", mean, low, high, one.worst.n),)
