@@ -242,7 +242,7 @@ def test_three_answers_where_nothing_helps(fashion: Dataset, tmp_path: Path) -> 
     found = answers(with_shares(tmp_path, fashion.test, {"none": 0.9, "random": 0.1, "prune:0.5": 0.9}))
     assert found["Do I leak?"][0] == "Yes."
     # Random policies are a control: though they help here, they are no defense.
-    assert found["What helps most?"][0] == "Nothing tried."
+    assert found["What helps most?"][0] == "Nothing that was tried."
     assert found["What does it cost?"][0] == "Nothing to weigh."
 
 
