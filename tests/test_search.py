@@ -379,7 +379,7 @@ def test_killed_five_times_it_ends_as_if_it_had_not_been(whole: SearchResult, tm
 
         for number in range(5):
             before = storage.stat().st_mtime_ns if storage.exists() else 0
-            process, wait_until = start(1 + number % 2), time.monotonic() + 60
+            process, wait_until = start(1 + number % 2), time.monotonic() + 600
             while not storage.exists() or storage.stat().st_mtime_ns == before:
                 assert time.monotonic() < wait_until
                 time.sleep(0.02)
@@ -400,7 +400,7 @@ def test_two_machines_share_a_search(whole: SearchResult, tmp_path: Path) -> Non
     script.write_text(AT_ONCE)
     results = [tmp_path / "first.json", tmp_path / "second.json"]
     command = [sys.executable, script, f"sqlite:///{tmp_path / 'study.sqlite3'}", *results]
-    subprocess.run(command, check=True, timeout=300)
+    subprocess.run(command, check=True, timeout=600)
     for result in results:
         assert json.loads(result.read_text()) == json.loads(json.dumps(whole.summary()))
 
