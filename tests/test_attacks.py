@@ -445,42 +445,32 @@ def test_lenet_gives_its_images_away(fashion: Dataset, lenet: nn.Module, name: s
 
 def test_fast_beats_one_colour_on_an_untrained_convnet(fashion: Dataset) -> None:
     model = build("convnet-16", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
-    better = []
-    for index in range(2):
-        batch = batch_of(fashion, index)
-        found = parse_attack("fast", iterations=60)(evidence_of(model, batch), seed=index)
-        assert found.iterations == len(found.history) == 60
-        assert found.distance < found.history[0]
-        better.append(over_one_colour(found.images, batch.images))
-    assert sum(better) / len(better) > 2
+    batch = batch_of(fashion, 0)
+    found = parse_attack("fast", iterations=60)(evidence_of(model, batch), seed=0)
+    assert found.iterations == len(found.history) == 60
+    assert found.distance < found.history[0]
+    assert over_one_colour(found.images, batch.images) > 2
 
 
 @pytest.mark.slow
 def test_inverting_gradients_on_colour_images(data: Path) -> None:
-    """At least 4 dB over one colour on average, from an untrained convnet-32; two images, as each takes long."""
+    """At least 4 dB over one colour, from an untrained convnet-32."""
     cifar = load("cifar10", data_dir=data)
     model = untrained_model("convnet-32", cifar).eval()
-    attack = parse_attack("inverting-gradients", iterations=170, restarts=1, tv=1e-4)
-    better = []
-    for index in range(2):
-        chosen = cifar.test.take([index])
-        batch = Batch(to_unit(chosen.images), chosen.labels)
-        piece = Evidence(model, share(model, batch), cifar.test.image_shape, labels=batch.labels)
-        better.append(over_one_colour(attack(piece, seed=index).images, batch.images))
-    assert sum(better) / len(better) >= 4
+    attack = parse_attack("inverting-gradients", iterations=130, restarts=1, tv=1e-4)
+    chosen = cifar.test.take([0])
+    batch = Batch(to_unit(chosen.images), chosen.labels)
+    piece = Evidence(model, share(model, batch), cifar.test.image_shape, labels=batch.labels)
+    assert over_one_colour(attack(piece).images, batch.images) >= 4
 
 
-@pytest.mark.slow
 def test_four_local_steps_do_not_hide_an_image(fashion: Dataset) -> None:
     model = build("convnet-16", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
     client = FedAvg(0.01, epochs=4)
-    better = []
-    for index in range(2):
-        batch = batch_of(fashion, index)
-        piece = Evidence(model, client(model, batch), SHAPE, labels=batch.labels, client=client)
-        found = parse_attack("fast", iterations=45)(piece, seed=index)
-        better.append(over_one_colour(found.images, batch.images))
-    assert sum(better) / len(better) >= 3
+    batch = batch_of(fashion, 0)
+    piece = Evidence(model, client(model, batch), SHAPE, labels=batch.labels, client=client)
+    found = parse_attack("fast", iterations=45)(piece)
+    assert over_one_colour(found.images, batch.images) >= 3
 
 
 # --- gradients that are none
