@@ -28,10 +28,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record and what its files are called."""
+    """A record and what its file is called."""
 
     name: str
-    animated: bool
     record: Record
 
 
@@ -133,7 +132,7 @@ def _read_records(folder: Path, problems: list[str]) -> list[StoredRecord]:
             fractions = (record.ssim, record.guess_ssim, record.published_ssim, record.labels_read or 0.0)
             if max(map(abs, decibels)) > HIGHEST_PSNR or max(map(abs, fractions)) > 2:
                 raise GradveilError(f"{path}: no image has such a PSNR or SSIM")
-            stored.append(StoredRecord(path.stem, (folder / "gifs" / f"{path.stem}.gif").is_file(), record))
+            stored.append(StoredRecord(path.stem, record))
         except GradveilError as error:
             problems.append(_relative(str(error), folder))
         except OSError as error:

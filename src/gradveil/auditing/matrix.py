@@ -130,8 +130,9 @@ def measure_accuracies(
         progress=progress,
     )
     results = dict(zip(trainings, done, strict=True))
+    classes = len(source.dataset.train.classes)
     return [
-        Accuracy(str(one.defense), one.seed, results[one.folder].accuracy, results[one.folder].test_images)
+        Accuracy(str(one.defense), one.seed, results[one.folder].accuracy, results[one.folder].test_images, classes)
         for one in asked
     ]
 

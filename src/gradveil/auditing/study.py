@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from gradveil.auditing.accuracy import Accuracy, AccuracyLoss, MeasuredAccuracy, accuracy_losses, measured_accuracies
+from gradveil.auditing.accuracy import (
+    Accuracy,
+    AccuracyLoss,
+    MeasuredAccuracy,
+    accuracy_losses,
+    measured_accuracies,
+    near_chance,
+)
 from gradveil.auditing.averages import RandomMean, average_accuracies, random_means
 from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.coverage import missing_parts
@@ -145,6 +152,10 @@ class Study:
     def loss(self, dataset: str, model: str, defense: str) -> AccuracyLoss | None:
         """What a defense costs one network; None where that was not measured."""
         return self.losses.get(defense) if self.run.describes(dataset, model) else None
+
+    def no_cost(self, dataset: str, model: str) -> str | None:
+        """Why no cost is computed though networks were trained, in words; None where there is no such reason."""
+        return near_chance(self.run.accuracies) if self.run.describes(dataset, model) else None
 
     @cached_property
     def stages(self) -> dict[tuple[str, str, Situation], list[Judgment]]:

@@ -5,13 +5,14 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from gradveil.auditing.answers import answers_of
 from gradveil.auditing.averages import RandomMean
 from gradveil.auditing.findings import AttackFindings
 from gradveil.auditing.study import DefenseSummary, Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import defense_title
-from gradveil.report.page import NOTHING, format_first, format_mean, format_number, format_rank, labels_read
+from gradveil.report.formats import NOTHING, format_first, format_mean, format_number, format_rank, labels_read
 from gradveil.report.wording import DEFINITIONS, OTHER_THREAT, describe_power_of, short_verdict
 
 Cell = str | float | int | bool | None
@@ -24,6 +25,10 @@ def write_markdown(study: Study, folder: Path) -> Path:
     lines += [line for remark in run.notes.remarks for line in (_text(remark), "")]
     for (dataset, model), summaries in study.summaries.items():
         lines += [f"## {_text(model)} on {_text(dataset)}", ""]
+        for answer in answers_of(study, dataset, model):
+            figure = f" {answer.figure} ({answer.interval})." if answer.figure else ""
+            lines.append(f"- {_text(f'{answer.question} {answer.short}{figure} {answer.text}')}")
+        lines.append("")
         means = [one for one in study.random_means if (one.dataset, one.model) == (dataset, model)]
         rows = [_summary_row(one) for one in summaries] + [_random_row(study, one) for one in means]
         lines += [*_table(rows), ""]
