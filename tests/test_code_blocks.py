@@ -1,6 +1,7 @@
 """Every block of code in README, CONTRIBUTING and docs: Python runs, commands fit the command line.
 
-The blocks of a page share a namespace and run in order, in an empty folder. Comments before a block, which readers do not see, change that:
+The blocks of a page share a namespace and run in order, in an empty folder. Comments before a block, which readers do not see,
+change that:
 
     <!-- not run: REASON -->                    compiled only
     <!-- in the test: OLD -> NEW; ... -->       run with other text in place of some, to be quick
@@ -23,7 +24,9 @@ from gradveil.transforms import OPERATIONS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"((?:<!-- (?:not run|in the test|before):(?:(?!-->).)*-->\n+)*)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"((?:<!-- (?:not run|in the test|before):(?:(?!-->).)*-->\n+)*)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE
+)
 NOTE = re.compile(r"<!-- (not run|in the test|before):\s*(.*?)\s*-->", re.DOTALL)
 
 
@@ -42,8 +45,8 @@ class Block:
 
 
 def blocks_of(text: str) -> Iterator[Block]:
-    for notes, language, code in BLOCK.findall(text):
-        said = dict(NOTE.findall(notes))
+    for notes, language, shown in BLOCK.findall(text):
+        code, said = shown, dict(NOTE.findall(notes))
         for change in filter(None, said.get("in the test", "").split("; ")):
             old, _, new = change.partition(" -> ")
             assert old in code, f"{old!r} is not in the block any more"
@@ -94,7 +97,9 @@ def commands_of(page: Path) -> Iterator[list[str]]:
                 if block.language != "console" or line.startswith("$ "):
                     yield _words(line.removeprefix("$ "))
     for line in re.findall(r"(?<!`)`((?:gradveil|make|python -m bench)[ .][^`\n]+)`(?!`)", text):
-        yield [*_words(line), "..."] if line.split()[-1].startswith("--") else _words(line)  # an option that is only named
+        yield (
+            [*_words(line), "..."] if line.split()[-1].startswith("--") else _words(line)
+        )  # an option that is only named
 
 
 def _words(line: str) -> list[str]:
@@ -135,7 +140,7 @@ def test_commands_fit_the_command_line(page: Path) -> None:
             if words[:1] == ["gradveil"] and len(words) > 1 and words[1].islower():
                 check(KNOWN, words[1:])
             elif words[:1] == ["make"]:
-                assert set(word for word in words[1:] if "=" not in word) <= targets
+                assert {word for word in words[1:] if "=" not in word} <= targets
             elif words[1:2] == ["-m"] and words[2].startswith("bench"):
                 path = ROOT / words[2].replace(".", os.sep)
                 assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()

@@ -34,7 +34,12 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> No
 
 def test_its_metadata(wheel: zipfile.ZipFile) -> None:
     about = wheel.read(f"gradveil-{gv.__version__}.dist-info/METADATA").decode()
-    for line in ("Name: gradveil", f"Version: {gv.__version__}", "Requires-Python: >=3.11", "License-Expression: Apache-2.0"):
+    for line in (
+        "Name: gradveil",
+        f"Version: {gv.__version__}",
+        "Requires-Python: >=3.11",
+        "License-Expression: Apache-2.0",
+    ):
         assert f"\n{line}\n" in about
     assert "# gradveil" in about  # README is the page of the package index
     assert b"gradveil = gradveil.cli:main" in wheel.read(f"gradveil-{gv.__version__}.dist-info/entry_points.txt")

@@ -2,7 +2,8 @@
 
 usage: python tools/badges.py [--check]
 
-They are files of the repository, so that they show without a network; with --check nothing is written and a stale one is an error.
+They are files of the repository, so that they show without a network. With --check nothing is written and a stale one is an
+error.
 """
 
 import re
@@ -32,7 +33,8 @@ def badge(left: str, right: str) -> str:
     """An SVG of two words side by side."""
     first, second = (round(WIDTH * len(word) + 12) for word in (left, right))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{first + second}" height="{HEIGHT}" role="img" aria-label="{left}: {right}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{first + second}" height="{HEIGHT}" role="img" '
+        f'aria-label="{left}: {right}">'
         f'<rect width="{first + second}" height="{HEIGHT}" rx="3" fill="#00695c"/>'
         f'<path d="M3 0h{first - 3}v{HEIGHT}H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3z" fill="#444"/>'
         '<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'

@@ -19,15 +19,26 @@ BLOCK = re.compile(r"(<!-- measured ([a-z0-9-]+) -->\n).*?(<!-- end -->)", re.DO
 
 
 def demo(record: dict[str, Any]) -> str:
-    """The verdicts of `gradveil demo --json`."""
-    lines = ["| attack | defense | what the page says |", "|---|---|---|"]
-    attacks = {image["model"]: image["attack"] for image in record["images"]}
-    for verdict in record["verdicts"]:
-        defense = "none" if verdict["defense"] == "none" else f"`{verdict['defense']}`"
-        lines.append(
-            f"| {attacks[verdict['model']]} on {verdict['stage']} {verdict['model']} | {defense} | {verdict['text']} |"
-        )
+    """What `gradveil demo --json` says of each defense."""
+    lines = ["| defense | attacker who ignores it | attacker who knows it | accuracy lost (95%) |", "|---|---|---|---|"]
+    for row in record["rows"]:
+        seen = ["" if row[who] is None else _ranked(row[who]) for who in ("plain", "adaptive")]
+        loss, cost = row["loss"], ""
+        if loss is not None and row["defense"] != "none":
+            cost = f"{100 * loss['loss']:.0f} points ({100 * loss['low']:.0f} to {100 * loss['high']:.0f})"
+        lines.append(f"| `{row['defense']}` | {seen[0]} | {seen[1]} | {cost} |")
+    bare = [one["accuracy"] for one in record["accuracies"] if one["defense"] == "none"]
+    lines.append(
+        f"\n{record['stage'].capitalize()} `{record['model']}` on {record['dataset']}, {record['images']} images, "
+        f"{' and '.join(record['attacks'])}: the grade, and the mean fraction of other images of its class that the private image "
+        f"ranks above (95% interval; 50% is chance). `{record['policy']}` is the searched policy, `random` the control. Undefended "
+        f"accuracy {sum(bare) / len(bare):.0%}, {len(bare)} short trainings each."
+    )
     return "\n".join(lines) + "\n"
+
+
+def _ranked(found: dict[str, Any]) -> str:
+    return f"{found['grade']}: {found['percentile']:.0%} ({100 * found['low']:.0f} to {100 * found['high']:.0f})"
 
 
 def train_resnet20(record: dict[str, Any]) -> str:
@@ -391,8 +402,8 @@ def headline(record: dict[str, Any]) -> str:
     proven = all(defense.startswith("dp-sgd") for defense in holding["adaptive"])
     fewest = min(row["adaptive"]["n"] for row in rows if row["defense"] in holding["adaptive"])
     return (
-        f"We attacked {len(rows)} settings of published defenses on `{record['model']}`. Against an attacker who ignores the defense, "
-        f"{len(holding['plain'])} of them hide the image. Against one who knows it, **{len(holding['adaptive'])}** do"
+        f"We attacked {len(rows)} settings of published defenses on `{record['model']}`. Against an attacker who ignores the "
+        f"defense, {len(holding['plain'])} of them hide the image. Against one who knows it, **{len(holding['adaptive'])}** do"
         f"{', all of them DP-SGD' if proven else ''} (n={fewest} images each).\n"
     )
 

@@ -14,7 +14,11 @@ WIDTH = 800
 TILE, GAP = 104, 12
 TITLE, FOOT, PAIR = 46, 48, 10  # heights above and below the pictures, and between two private images
 INK, QUIET, PAPER = "#1d1f24", "#5f6570", "white"
-ROWS = {"private": "private\nimage", "plain": "attacker\nignores\nthe defense", "adaptive": "attacker\nknows\nthe defense"}
+ROWS = {
+    "private": "private\nimage",
+    "plain": "attacker\nignores\nthe defense",
+    "adaptive": "attacker\nknows\nthe defense",
+}
 
 
 def write_poster(
