@@ -99,7 +99,8 @@ def estimate_audit(
 
     Attacks that end early, because they match or stop getting better, and attacks that share loops take less than is estimated.
     """
-    indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
+    private = dataset.private_and_public(plan.split)[0]
+    indices = spread_indices(private, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, device=plan.device)
     stage = plan.every_stage[0] if plan.every_stage[0].unit == "weights" else Stage()
     costs: list[AttackCost] = []
@@ -139,7 +140,8 @@ def attack_cost(
         scenario.device.computing("the size of the model"),
         batch_norm_mode(network, training=scenario.batch_norm == "train"),
     ):
-        share = Share.of(scenario, network, dataset.train, tuple(indices[: scenario.batch]), dataset.test)
+        private, public = dataset.private_and_public(scenario.split)
+        share = Share.of(scenario, network, private, tuple(indices[: scenario.batch]), public)
         attack = share.adapted_attack(scenario)
         setup = time.perf_counter() - start
         first, per_iteration = iteration_times(attack, share)

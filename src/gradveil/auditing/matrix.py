@@ -44,13 +44,14 @@ def run_audit(
     say: Callable[[str], None] = lambda text: None,
     progress: Progress = silent,
 ) -> Study:
-    """Attack training images, which is what participants share gradients of; the test images are the public ones.
+    """Attack the images of the plan's split; those of the other split are the public ones.
 
     What earlier audits left in the folder stays, and is in the study too. `metric` is a perceptual distance that is measured
     into `lpips.json`. `notes` gives what the folder says of itself, from all of its plans.
     `say` hears what the audit can find, as soon as nothing is refused any more.
     """
-    indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
+    private, public = dataset.private_and_public(plan.split)
+    indices = spread_indices(private, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
     if plan.weights is not None:
         source.at(plan.every_stage[0])  # weights that do not fit are refused before anything is written
@@ -71,18 +72,18 @@ def run_audit(
             cells: list[Cell] = []
             for defense in plan.defenses:
                 network = source.at(stage, defense, progress=progress).module
-                add_evidence(folder, str(stage), str(defense), attacked_content(network, dataset.train, dataset.test))
+                add_evidence(folder, str(stage), str(defense), attacked_content(network, private, public))
                 if defense == NoDefense():
                     with plan.device.computing("the size of the model"):
                         here = plan.device.place(network)
-                        properties += stage_properties(here, str(stage), dataset.train, indices)
+                        properties += stage_properties(here, str(stage), private, indices)
                 for scenario in plan.scenarios(dataset.name, stage, defense):
                     cells.append(Cell(scenario, network, behind(scenario, indices)))
             measured = measure_all(
                 cells,
-                dataset.train,
+                private,
                 folder,
-                public=dataset.test,
+                public=public,
                 workers=workers,
                 backend=backend,
                 jobs=jobs,

@@ -2,10 +2,13 @@
 
 import re
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
-from gradveil.defenses import Defense, NoDefense, Random, parse_defense
+from gradveil.auditing.comparisons import is_one_policy
+from gradveil.defenses import Defense, EachRandom, NoDefense, Random, each_random, parse_defense, parse_defenses
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario, ScenarioKey
@@ -14,6 +17,7 @@ from gradveil.models import Model, model_name
 from gradveil.naming import format_settings
 from gradveil.training.early import MOST_STEPS
 from gradveil.training.stage import Stage
+from gradveil.types import Split
 
 TRAINED, GIVEN = "trained", "given"
 # What every audit compares with.
@@ -28,7 +32,8 @@ class AuditPlan:
 
     - `model` is a name or a module of your own; `weights` a safetensors file for it.
     - `defenses`, `attacks` are objects; a defense may also be a policy file, or a text such as `prune:0.9`. Undefended
-      gradients and random policies are always there, to compare with, and every defense meets an attacker who knows it.
+      gradients and random policies are always there, to compare with: a hybrid of ten, or one by one where the papers'
+      `random:each=10` is asked for. Every defense meets an attacker who knows it.
     - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
     - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
@@ -36,6 +41,8 @@ class AuditPlan:
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
     - `device` is where networks are trained and attacked.
     - `threats` say who attacks and how participants train; without any, one image is behind one gradient.
+    - `split`: training images are attacked, which participants share gradients of, or test images, as in the papers. The attacker
+      may know the images of the other split.
 
         AuditPlan("convnet-16", defenses=(Prune(0.9),), attacks=(fast(iterations=200),), images=16)
     """
@@ -53,11 +60,17 @@ class AuditPlan:
     tolerance: float = TOLERANCE
     device: Device = CPU
     threats: tuple[Threat, ...] = ()
+    split: Split = "train"
 
     def __post_init__(self) -> None:
         # A policy file, or any defense by its text, is read once: afterwards the policy itself is the text.
-        given = (parse_defense(str(one)) if isinstance(one, str | Path) else one for one in self.defenses)
-        object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *given)}.values()))
+        given = [
+            one
+            for asked in self.defenses
+            for one in (parse_defenses(str(asked)) if isinstance(asked, str | Path | EachRandom) else (asked,))
+        ]
+        named = {str(one): one for one in (*CONTROLS, *given)}
+        object.__setattr__(self, "defenses", tuple(named[name] for name in with_controls(tuple(map(str, given)))))
         settings = self.settings("")  # bad numbers are refused there
         if settings.parse_stages() != self.stages:
             stages = ", ".join(map(str, self.stages))
@@ -80,7 +93,11 @@ class AuditPlan:
         """What is attacked of one defense at one stage."""
         name, settings = model_name(self.model), self.settings(dataset)
         return [
-            threat.on(Scenario(dataset, name, stage, attack, defense, attacker, self.seed, device=self.device))
+            threat.on(
+                Scenario(
+                    dataset, name, stage, attack, defense, attacker, self.seed, device=self.device, split=self.split
+                )
+            )
             for threat in threats_of(self.threats)
             for attack in self.attacks
             for attacker in threat.attackers(str(defense))
@@ -106,6 +123,7 @@ class AuditPlan:
             self.tolerance,
             self.device.kind,
             self.threats,
+            self.split,
         )
 
     def _stage_text(self, stage: Stage) -> str:
@@ -137,9 +155,11 @@ class AuditSettings:
     tolerance: float = TOLERANCE
     device: str = CPU.kind
     threats: tuple[Threat, ...] = ()
+    split: Split = "train"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
+        expanded = (map(str, each.defenses()) if (each := each_random(one)) else (one,) for one in self.defenses)
+        object.__setattr__(self, "defenses", with_controls(tuple(chain.from_iterable(expanded))))
         for what, values in (("attack", self.attacks), ("stage", self.stages), ("eps", self.eps)):
             if not values or len(set(values)) != len(values):
                 raise GradveilError(f"expected every {what} once and at least one, got {list(values)}")
@@ -157,6 +177,8 @@ class AuditSettings:
             raise GradveilError(f"expected a device such as cpu or cuda, got {self.device!r}")
         if not 0.5 < self.tolerance <= 1:
             raise GradveilError(f"expected a tolerance above 0.5, which is chance, up to 1, got {self.tolerance:g}")
+        if self.split not in get_args(Split):
+            raise GradveilError(f"expected split train or test, got {self.split!r}")
         check_names(self.threats)
         for threat in threats_of(self.threats):
             threat.count(self.images)
@@ -178,6 +200,7 @@ class AuditSettings:
             self.tolerance,
             parse_device(self.device),
             self.threats,
+            self.split,
         )
 
     def parse_stages(self) -> tuple[Stage, ...]:
@@ -221,6 +244,7 @@ class AuditSettings:
                     ScenarioKey(self.dataset, self.model, stage, defense, name, None, self.seed, attacker=attacker),
                     **asdict(settings),
                     device=self.device,
+                    split=self.split,
                 ),
                 settings.labels,
             ): threat.count(self.images)
@@ -230,6 +254,13 @@ class AuditSettings:
             for name, settings in (self._attack(attack, threat) for attack in self.attacks)
             for attacker in threat.attackers(defense)
         }
+
+
+def with_controls(defenses: tuple[str, ...]) -> tuple[str, ...]:
+    """Every defense once, after what every audit compares with; random policies by themselves replace the hybrid of them."""
+    bare, random = map(str, CONTROLS)
+    alone = any(is_one_policy(one) for one in defenses)
+    return tuple(dict.fromkeys([bare, *([] if alone else [random]), *defenses]))
 
 
 def threats_of(threats: tuple[Threat, ...]) -> tuple[Threat, ...]:
