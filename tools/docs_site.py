@@ -15,6 +15,7 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 import gradveil as gv
 from gradveil.cli import app
@@ -40,6 +41,7 @@ PACKAGES = (
     "training",
     "transforms",
 )
+FETCHED, OWN = "https://unpkg.com/iframe-worker/shim", "iframe-worker.js"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -63,6 +65,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Formulas become MathML, which browsers show without a script."""
     return FORMULA.sub(_formula, html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """The theme would fetch this small script; here it is one of the site's own files."""
+    return output.replace(FETCHED, get_relative_url(OWN, page.url))
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """The same for pages without a source, such as 404."""
+    return output.replace(FETCHED, OWN)
 
 
 def _formula(match: re.Match[str]) -> str:
