@@ -30,9 +30,9 @@ def demo(record: dict[str, Any]) -> str:
     bare = [one["accuracy"] for one in record["accuracies"] if one["defense"] == "none"]
     lines.append(
         f"\n{record['stage'].capitalize()} `{record['model']}` on {record['dataset']}, {record['images']} images, "
-        f"{' and '.join(record['attacks'])}: the grade, and the mean fraction of other images of its class that the private image "
-        f"ranks above (95% interval; 50% is chance). `{record['policy']}` is the searched policy, `random` the control. Undefended "
-        f"accuracy {sum(bare) / len(bare):.0%}, {len(bare)} short trainings each."
+        f"{' and '.join(record['attacks'])}: the grade, and the mean fraction of other images of its class that the private "
+        f"image ranks above (95% interval; 50% is chance). `{record['policy']}` is the searched policy, `random` the control. "
+        f"Undefended accuracy {sum(bare) / len(bare):.0%}, {len(bare)} short trainings each."
     )
     return "\n".join(lines) + "\n"
 

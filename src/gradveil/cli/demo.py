@@ -154,8 +154,8 @@ def run_demo(
         title="What your gradients give away, and which defense survives an attacker who knows it",
         commands=(f"gradveil demo --seed {seed}" + ("" if device == CPU else f" --device {device.kind}"),),
         remarks=(
-            f"A participant shares the gradient of one private image of the untrained {MODEL}. The policy was searched on the same "
-            "network, briefly trained.",
+            f"A participant shares the gradient of one private image of the untrained {MODEL}. The policy was searched on the "
+            "same network, briefly trained.",
             f"This is the small demonstration: {size.images} images, one network, {size.trainings} short trainings per defense.",
         ),
         search=found.summary(),
