@@ -43,6 +43,7 @@ PACKAGES = (
     "training",
     "transforms",
 )
+KINDS = {"INTEGER": "N", "FLOAT": "X"}
 FETCHED, OWN = "https://unpkg.com/iframe-worker/shim", "iframe-worker.js"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -115,11 +116,12 @@ def _row(parameter: click.Parameter, context: click.Context) -> str:
     names = ", ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
     if isinstance(parameter, click.Argument):
         names = f"`{parameter.human_readable_name}`"
-    kind = "" if getattr(parameter, "is_flag", False) else f" {parameter.make_metavar(context).strip('[]')}"
-    names += kind if isinstance(parameter, click.Option) else ""
+    if isinstance(parameter, click.Option) and not parameter.is_flag:
+        kind = parameter.make_metavar(context).strip("[]")
+        names += " " + KINDS.get(kind.removesuffix(" RANGE"), kind)
     said = " ".join((getattr(parameter, "help", None) or "").split())
     default = parameter.get_default(context, call=False)
-    shown = "" if default in (None, False, (), []) or parameter.name in ("help", "workers") else f"`{default}`"
+    shown = "" if default is None or default is False or parameter.name in ("help", "workers") else f"`{default}`"
     return "| " + " | ".join(one.replace("|", "\\|") for one in (names, said, shown)) + " |"
 
 
