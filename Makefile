@@ -7,7 +7,7 @@ EXTRAS := flower,dp,ray,dask,hf,tensorboard,docs,dev
 .PHONY: help setup demo test test-long bench lint docs dist dist-check clean
 
 help:
-	@echo "make demo   set up, search a policy, audit a network with and without it; ends with runs/demo/report.html (a few minutes)"
+	@echo "make demo   set up, attack a network without a defense and with five; ends with runs/demo/report.html (a few minutes)"
 	@echo "make test   set up with all extras and run the tests; GRADVEIL_DATA=DIR with cifar-10-batches-bin/ runs those that need CIFAR-10"
 	@echo "make test-long  a few tests of kills and of statistics that take half a minute each"
 	@echo "make bench  measure speed side by side with the published procedures; writes runs/bench.json"

@@ -36,7 +36,7 @@ def demo(
 ) -> None:
     """Attack a network without a defense and with five. Say what each defense is worth and what it costs.
 
-    It takes about two minutes on two cores, needs no data and no network, and ends with OUT/report.html.
+    It takes a few minutes on two cores, needs no data and no network, and ends with OUT/report.html.
     """
     check_folder(out)
     result = run_demo(out, seed=seed, workers=workers, device=where.choose(), progress=bar, say=say)
