@@ -105,16 +105,19 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "tenth": tenth,
     "analytic": ClosedForm,
 }
+# What ours are shorter versions of.
+SHORTENED = {"fast": "adam+cosine", "tenth": "adam+cosine"}
 
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """What may be given beside a name; None is as published. `tv` is the weight of the total variation."""
+    """What may be given beside a name; None is as published. `tv` weighs the total variation, `rate` is the optimizer's."""
 
     iterations: int | None = None
     restarts: int | None = None
     tv: float | None = None
     start: str | None = None
+    rate: float | None = None
     labels: LabelKnowledge | None = None
     compiled: bool = False
 
@@ -126,6 +129,7 @@ def parse_attack(
     restarts: int | None = None,
     tv: float | None = None,
     start: str | None = None,
+    rate: float | None = None,
     labels: LabelKnowledge | None = None,
     compiled: bool = False,
 ) -> Attack:
@@ -137,7 +141,7 @@ def parse_attack(
     name, colon, rest = text.partition(":")
     recipe = lookup(ATTACKS, name, "attack")
     read = parse_settings(AttackSettings, name, rest if colon else None, example=f"{name}:iterations=200")
-    given = AttackSettings(iterations, restarts, tv, start, labels, compiled)
+    given = AttackSettings(iterations, restarts, tv, start, rate, labels, compiled)
     settings = [*asdict(read).items(), *asdict(given).items()]
     changes = {field: value for field, value in settings if value is not None and value is not False}
     attack = recipe()
@@ -150,6 +154,10 @@ def parse_attack(
             raise GradveilError(f"the weight of total variation must be a number from 0 on, got {weight:g}")
         others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
         changes["priors"] = (*others, TotalVariation(weight)) if weight > 0 else others
+    if (rate := changes.pop("rate", None)) is not None:
+        if not 0 < rate < math.inf:
+            raise GradveilError(f"the rate of an attack must be a number above 0, got {rate:g}")
+        changes["optimizer"] = replace(attack.optimizer, lr=rate)
     return replace(attack, **changes)
 
 
@@ -163,14 +171,27 @@ def attack_settings(attack: Attack) -> tuple[str, AttackSettings]:
     published = ATTACKS[attack.name]()
     changed = {field.name: getattr(attack, field.name, None) for field in fields(AttackSettings)}
     changed = {name: value for name, value in changed.items() if value != getattr(published, name, None)}
-    if (weight := _variation_weight(attack)) != _variation_weight(published):
-        changed["tv"] = weight
+    for name, value_in in (("tv", variation_weight), ("rate", _rate)):
+        if (value := value_in(attack)) != value_in(published):
+            changed[name] = value
     settings = replace(AttackSettings(), **changed)  # type: ignore[arg-type]
     if parse_attack(attack.name, **asdict(settings)) == attack:
         return attack.name, settings
     return f"{attack.name}~{digest_of(attack)}", AttackSettings()
 
 
-def _variation_weight(attack: Attack) -> float:
+def published_iterations(name: str) -> tuple[int, str] | None:
+    """How many iterations an attack was published with, and under which name; None for one that does not search."""
+    published = SHORTENED.get(name, name)
+    attack = ATTACKS[published]() if published in ATTACKS else None
+    return (attack.iterations, published) if isinstance(attack, Inversion) else None
+
+
+def variation_weight(attack: Attack) -> float:
+    """The weight of the total variation; 0 where an attack has none."""
     priors = getattr(attack, "priors", ())
     return next((prior.weight for prior in priors if isinstance(prior, TotalVariation)), 0.0)
+
+
+def _rate(attack: Attack) -> float | None:
+    return attack.optimizer.lr if isinstance(attack, Inversion) else None

@@ -1,10 +1,12 @@
 """An audit as data: which defenses are tried against which attacks, at which stages of training, on how many images."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
+from gradveil.auditing.choice import Choice, chosen_attack
 from gradveil.defenses import Defense, NoDefense, Random, parse_defense
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
@@ -20,6 +22,9 @@ TRAINED, GIVEN = "trained", "given"
 CONTROLS = (NoDefense(), Random())
 # The mean percentile up to which a defense may be said to protect.
 TOLERANCE = 0.6
+# Settings of an attack are tried on so many messages, where the audit attacks so many of every defense: otherwise trying would be
+# a large part of it.
+TRIAL_MESSAGES, LEAST_MESSAGES = 2, 8
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,9 @@ class AuditPlan:
     """Everything that decides an audit of a model on a dataset.
 
     - `model` is a name or a module of your own; `weights` a safetensors file for it.
-    - `defenses`, `attacks` are objects; a defense may also be a policy file, or a text such as `prune:0.9`. Undefended
-      gradients and random policies are always there, to compare with, and every defense meets an attacker who knows it.
+    - `defenses`, `attacks` are objects, or texts such as `prune:0.9` and `fast:tv=0.05,restarts=2`; a defense may also be a
+      policy file. Undefended gradients and random policies are always there, to compare with, and every defense meets an
+      attacker who knows it.
     - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
     - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
@@ -36,6 +42,8 @@ class AuditPlan:
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
     - `device` is where networks are trained and attacked.
     - `threats` say who attacks and how participants train; without any, one image is behind one gradient.
+    - `tune`: other settings of every attack are tried on a few images first, per stage, and the strongest is taken. An attack
+      whose `tv`, `start`, `rate` or `restarts` are not as published is taken as it is.
 
         AuditPlan("convnet-16", defenses=(Prune(0.9),), attacks=(fast(iterations=200),), images=16)
     """
@@ -53,8 +61,11 @@ class AuditPlan:
     tolerance: float = TOLERANCE
     device: Device = CPU
     threats: tuple[Threat, ...] = ()
+    tune: bool = True
 
     def __post_init__(self) -> None:
+        attacks = (parse_attack(one) if isinstance(one, str) else one for one in self.attacks)
+        object.__setattr__(self, "attacks", tuple(attacks))
         # A policy file, or any defense by its text, is read once: afterwards the policy itself is the text.
         given = (parse_defense(str(one)) if isinstance(one, str | Path) else one for one in self.defenses)
         object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *given)}.values()))
@@ -76,16 +87,29 @@ class AuditPlan:
         """The stages of the plan, and those that only some threat has."""
         return self.settings("").every_stage
 
-    def scenarios(self, dataset: str, stage: Stage, defense: Defense) -> list[Scenario]:
-        """What is attacked of one defense at one stage."""
-        name, settings = model_name(self.model), self.settings(dataset)
+    def scenarios(
+        self, dataset: str, stage: Stage, defense: Defense, choices: Sequence[Choice] = ()
+    ) -> list[Scenario]:
+        """What is attacked of one defense at one stage, with the settings that were chosen for it."""
+        name = model_name(self.model)
         return [
             threat.on(Scenario(dataset, name, stage, attack, defense, attacker, self.seed, device=self.device))
-            for threat in threats_of(self.threats)
-            for attack in self.attacks
+            for threat in self._threats_at(stage)
+            for attack in (chosen_attack(one, stage, choices) for one in self.attacks)
             for attacker in threat.attackers(str(defense))
-            if stage in settings.stages_of(threat)
         ]
+
+    def trial_scenario(self, dataset: str, stage: Stage, attack: Attack) -> Scenario:
+        """A setting that is tried at a stage: on undefended gradients, under the first threat there."""
+        plain = Scenario(dataset, model_name(self.model), stage, attack, seed=self.seed, device=self.device)
+        return self._threats_at(stage)[0].on(plain)
+
+    def trial_images(self, stage: Stage) -> int:
+        """How many images settings are tried on at a stage; none where the audit is too small for it."""
+        return self.settings("").trial_images(stage)
+
+    def _threats_at(self, stage: Stage) -> list[Threat]:
+        return self.settings("").threats_at(stage)
 
     def settings(self, dataset: str) -> "AuditSettings":
         """The plan in texts and numbers, for files and pages."""
@@ -106,6 +130,7 @@ class AuditPlan:
             self.tolerance,
             self.device.kind,
             self.threats,
+            self.tune,
         )
 
     def _stage_text(self, stage: Stage) -> str:
@@ -137,6 +162,7 @@ class AuditSettings:
     tolerance: float = TOLERANCE
     device: str = CPU.kind
     threats: tuple[Threat, ...] = ()
+    tune: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
@@ -178,6 +204,7 @@ class AuditSettings:
             self.tolerance,
             parse_device(self.device),
             self.threats,
+            self.tune,
         )
 
     def parse_stages(self) -> tuple[Stage, ...]:
@@ -187,6 +214,15 @@ class AuditSettings:
     def stages_of(self, threat: Threat) -> tuple[Stage, ...]:
         """The stages at which a threat attacks."""
         return self._parse_stages(threat.stages or self.stages)
+
+    def threats_at(self, stage: Stage) -> list[Threat]:
+        """The threats that attack at a stage."""
+        return [one for one in threats_of(self.threats) if stage in self.stages_of(one)]
+
+    def trial_images(self, stage: Stage) -> int:
+        """How many images settings are tried on at a stage; none where the audit is too small for it."""
+        unit = self.threats_at(stage)[0].unit
+        return TRIAL_MESSAGES * unit if self.tune and self.images // unit >= LEAST_MESSAGES else 0
 
     @property
     def every_stage(self) -> tuple[Stage, ...]:
@@ -207,14 +243,21 @@ class AuditSettings:
         }
         return tuple(named.get(stage) or Stage("steps", int(stage)) for stage in stages)
 
-    def _attack(self, text: str, threat: Threat) -> tuple[str, AttackSettings]:
+    def _attack(
+        self, text: str, threat: Threat, stage: Stage, choices: Sequence[Choice]
+    ) -> tuple[str, AttackSettings]:
         """As records name it; an attack of somebody's own is known by its text only."""
         if text.partition(":")[0] not in ATTACKS:
             return text, AttackSettings()
-        return attack_settings(parse_attack(text, iterations=self.iterations, labels=threat.knows.labels))
+        attack = parse_attack(text, iterations=self.iterations)
+        if self.trial_images(stage):
+            attack = chosen_attack(attack, stage, choices)
+        name, settings = attack_settings(attack)
+        labels = threat.knows.labels or settings.labels
+        return attack_settings(parse_attack(name, **asdict(replace(settings, labels=labels))))
 
-    def scenario_keys(self) -> dict[ScenarioKey, int]:
-        """What the plan attacks, as records are filed, and on how many images."""
+    def scenario_keys(self, choices: Sequence[Choice] = ()) -> dict[ScenarioKey, int]:
+        """What the plan attacks, as records are filed, and on how many images; `choices` are the settings taken for it."""
         return {
             threat.on_key(
                 replace(
@@ -227,7 +270,7 @@ class AuditSettings:
             for threat in threats_of(self.threats)
             for stage in self.stages_of(threat)
             for defense in self.defenses
-            for name, settings in (self._attack(attack, threat) for attack in self.attacks)
+            for name, settings in (self._attack(attack, threat, stage, choices) for attack in self.attacks)
             for attacker in threat.attackers(defense)
         }
 

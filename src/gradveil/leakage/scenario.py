@@ -43,6 +43,7 @@ class ScenarioKey:
     restarts: int | None = None
     tv: float | None = None
     start: str | None = None
+    rate: float | None = None
     labels: LabelKnowledge | None = None
     batch: int = 1
     client: str = FEDSGD
@@ -93,7 +94,7 @@ class ScenarioKey:
     @property
     def attack_in_words(self) -> str:
         """The attack with every setting that is not as published."""
-        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "restarts")}
+        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "rate", "restarts")}
         said = [self.attack]
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
         said += [f"seed {self.seed}"] if self.seed else []
