@@ -87,7 +87,9 @@ def candidates(attack: Attack) -> list[Attack]:
     An attack of somebody's own is left as it is, and so is one that does not search.
     """
     name, settings = attack_settings(attack)
-    plain = replace(AttackSettings(), iterations=settings.iterations, labels=settings.labels, compiled=settings.compiled)
+    plain = replace(
+        AttackSettings(), iterations=settings.iterations, labels=settings.labels, compiled=settings.compiled
+    )
     if name not in ATTACKS or not isinstance(attack, Inversion) or settings != plain:
         return [attack]
     zeros = replace(settings, start="zeros")

@@ -87,14 +87,12 @@ class AuditPlan:
         """The stages of the plan, and those that only some threat has."""
         return self.settings("").every_stage
 
-    def scenarios(
-        self, dataset: str, stage: Stage, defense: Defense, choices: Sequence[Choice] = ()
-    ) -> list[Scenario]:
+    def scenarios(self, dataset: str, stage: Stage, defense: Defense, choices: Sequence[Choice] = ()) -> list[Scenario]:
         """What is attacked of one defense at one stage, with the settings that were chosen for it."""
         name = model_name(self.model)
         return [
             threat.on(Scenario(dataset, name, stage, attack, defense, attacker, self.seed, device=self.device))
-            for threat in self._threats_at(stage)
+            for threat in self.settings(dataset).threats_at(stage)
             for attack in (chosen_attack(one, stage, choices) for one in self.attacks)
             for attacker in threat.attackers(str(defense))
         ]
@@ -102,14 +100,7 @@ class AuditPlan:
     def trial_scenario(self, dataset: str, stage: Stage, attack: Attack) -> Scenario:
         """A setting that is tried at a stage: on undefended gradients, under the first threat there."""
         plain = Scenario(dataset, model_name(self.model), stage, attack, seed=self.seed, device=self.device)
-        return self._threats_at(stage)[0].on(plain)
-
-    def trial_images(self, stage: Stage) -> int:
-        """How many images settings are tried on at a stage; none where the audit is too small for it."""
-        return self.settings("").trial_images(stage)
-
-    def _threats_at(self, stage: Stage) -> list[Threat]:
-        return self.settings("").threats_at(stage)
+        return self.settings(dataset).threats_at(stage)[0].on(plain)
 
     def settings(self, dataset: str) -> "AuditSettings":
         """The plan in texts and numbers, for files and pages."""
@@ -243,9 +234,7 @@ class AuditSettings:
         }
         return tuple(named.get(stage) or Stage("steps", int(stage)) for stage in stages)
 
-    def _attack(
-        self, text: str, threat: Threat, stage: Stage, choices: Sequence[Choice]
-    ) -> tuple[str, AttackSettings]:
+    def _attack(self, text: str, threat: Threat, stage: Stage, choices: Sequence[Choice]) -> tuple[str, AttackSettings]:
         """As records name it; an attack of somebody's own is known by its text only."""
         if text.partition(":")[0] not in ATTACKS:
             return text, AttackSettings()

@@ -28,7 +28,7 @@ def tuning_images(plan: AuditPlan, images: ImageSet, audited: Sequence[int], sta
 
     The classes in turn, from the other end of the order that audited ones come from: more audited images leave them as they are.
     """
-    count = plan.trial_images(stage)
+    count = plan.settings("").trial_images(stage)
     shuffled = torch.randperm(len(images), generator=generator(plan.seed, "audited images")).flip(0)
     taken, turns = set(audited), [0] * len(images.classes)
     places: list[tuple[int, int, int]] = []

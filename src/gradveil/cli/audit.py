@@ -1,6 +1,5 @@
 """`gradveil audit`: how much leaks, which defense protects, and what it costs."""
 
-import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,11 @@ from gradveil.cli.options import (
     DeviceOptions,
     IterationsOption,
     NetworkOptions,
+    RateOption,
+    RestartsOption,
     RunOptions,
+    StartOption,
+    TvOption,
     WorkersOption,
 )
 from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_table, say
@@ -25,8 +28,8 @@ from gradveil.io.locks import LOCK
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
+    from gradveil.attacks import AttackSettings
     from gradveil.auditing.estimate import AuditEstimate
-    from gradveil.auditing.plan import AuditSettings
     from gradveil.auditing.study import Study
     from gradveil.auditing.verdicts import Verdict
     from gradveil.leakage.threat import Threat
@@ -54,6 +57,18 @@ def audit(
         ),
     ] = None,
     iterations: IterationsOption = None,
+    restarts: RestartsOption = None,
+    tv: TvOption = None,
+    start: StartOption = None,
+    rate: RateOption = None,
+    compiled: Annotated[bool, Option("--compile", help="Use torch.compile: minutes to begin, then faster.")] = False,
+    tune: Annotated[
+        bool | None,
+        Option(
+            "--tune/--no-tune",
+            help="Try settings of the attacks on a few other images first. Default: unless one of them is given here.",
+        ),
+    ] = None,
     epochs: Annotated[int, Option(help="Of the trainings.", min=1)] = 12,
     trainings: Annotated[int, Option(help="Trainings per defense to measure accuracy, each with its seed.", min=0)] = 0,
     lpips: Annotated[bool, Option("--lpips", help="Also LPIPS. Its weights must have been downloaded.")] = False,
@@ -78,12 +93,15 @@ def audit(
     Examples:
 
         gradveil audit --defenses 3-1-7+43-18-18,prune:0.9 --images 16 --iterations 200
+        gradveil audit --model my_nets:Net --iterations 600 --tv 0.05 --start zeros --restarts 2
         gradveil audit --model lenet --attacks idlg,fast --stages 0,5,20 --trainings 3
         gradveil audit --threat worst-case,fedsgd,fedavg,aggregate,trained --defenses prune:0.9 --stages 0
         gradveil audit --model resnet20-4 --dataset cifar10 --images 100 --backend ray --workers 64 --dry-run
         gradveil audit --model my_pkg.nets:build --weights w.safetensors --dataset folder:my/images --defenses policy.json
     """
+    from gradveil.attacks import AttackSettings
     from gradveil.auditing.claim import CLAIM
+    from gradveil.auditing.command import command_of
     from gradveil.auditing.estimate import estimate_audit
     from gradveil.auditing.evidence import EVIDENCE
     from gradveil.auditing.matrix import run_audit
@@ -94,12 +112,13 @@ def audit(
     from gradveil.naming import slug
     from gradveil.parallel import check_backend
 
+    given = AttackSettings(restarts=restarts, tv=tv, start=start, rate=rate, compiled=compiled)
     settings = AuditSettings(
         dataset=network.dataset,
         model="",
         # Policy files are read once: afterwards the policy itself is the text.
         defenses=tuple(str(parse_defense(one)) for one in split_names(defenses)),
-        attacks=split_names(attacks),
+        attacks=tuple(with_settings(one, given) for one in split_names(attacks)),
         stages=parse_words(stages or ("0,5,20" if network.weights is None else TRAINED)),
         images=images,
         eps=parse_decibels(eps),
@@ -111,6 +130,7 @@ def audit(
         tolerance=tolerance,
         device=where.choose().text,
         threats=() if threats is None else parse_threats(threats),
+        tune=given == replace(AttackSettings(), compiled=compiled) if tune is None else tune,
     )
     # Bad settings are refused before a weights file is opened to learn the model's name.
     name, dataset = network.name, network.dataset
@@ -146,10 +166,14 @@ def audit(
                 "overall": [asdict(one.overall) for summaries in study.summaries.values() for one in summaries],
                 "verdicts": [asdict(verdict) for verdict in study.verdicts],
                 "accuracy": [asdict(loss) for loss in study.losses.values()],
+                "settings_tried": [asdict(choice) for choice in study.run.choices],
+                "iterations": study.efforts,
+                "next_tries": [how for _, how in study.next_tries.values()],
             }
         )
         return
     print_verdicts(study)
+    print_efforts(study)
     say(f"written: {', '.join(map(str, written))}")
 
 
@@ -185,6 +209,14 @@ def print_verdicts(study: "Study") -> None:
                     for step in steps
                 ],
             )
+
+
+def print_efforts(study: "Study") -> None:
+    """Print how much the attacks were given, and what to try where they failed."""
+    for said in (*study.efforts, *(one.words for one in study.run.choices)):
+        typer.echo(said)
+    for (_, model, stage), (words, how) in study.next_tries.items():
+        typer.echo(f"\nAttack failed on {model}, {stage}. Next to try: {words}:\n    {how}")
 
 
 def _step(verdict: "Verdict | None") -> str:
@@ -230,29 +262,12 @@ def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
     )
 
 
-def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
-    """The command that repeats the audit."""
-    options: dict[str, str | int | float | None] = {
-        "model": plan.model,
-        "weights": plan.weights,
-        "dataset": plan.dataset,
-        "defenses": ",".join(plan.defenses),
-        "attacks": ",".join(plan.attacks),
-        "stages": ",".join(plan.stages),
-        "threat": ",".join(str(one) for one in plan.threats) or None,
-        "images": plan.images,
-        "eps": ",".join(f"{value:g}" for value in plan.eps),
-        "tolerance": plan.tolerance,
-        "iterations": plan.iterations,
-        "epochs": plan.epochs,
-        "trainings": plan.trainings,
-        "seed": plan.seed,
-        "device": None if plan.device == "cpu" else plan.device,
-        "data-dir": None if data_dir is None else str(data_dir),
-        "out": str(folder),
-    }
-    given = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
-    return " ".join(["gradveil audit", *given, *(["--lpips"] if lpips else [])])
+def with_settings(text: str, given: "AttackSettings") -> str:
+    """The attack of this text with what is given beside it; it stays as it is where nothing is."""
+    from gradveil.attacks import AttackSettings, parse_attack
+    from gradveil.auditing.choice import attack_text
+
+    return text if given == AttackSettings() else attack_text(parse_attack(text, **asdict(given)))
 
 
 def parse_words(text: str) -> tuple[str, ...]:

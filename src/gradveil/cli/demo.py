@@ -143,6 +143,7 @@ def run_demo(
         images=size.images,
         seed=seed,
         device=device,
+        tune=False,  # the published setting works on this network
     )
     notes = RunNotes(
         title="What your gradients give away, and what a searched policy changes",
