@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.audits import made_record
 from torch.nn import functional as F
 from typer.testing import CliRunner
 
 import gradveil as gv
+from audits import made_record
 from gradveil import datasets
 from gradveil.attacks import ATTACKS, ClosedForm, attack_settings, fast, idlg, parse_attack
 from gradveil.attacks.recipes import published_iterations

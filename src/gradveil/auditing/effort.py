@@ -1,12 +1,13 @@
 """How much the attacks were given, and what to try next where they failed."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 
-from gradveil.attacks import ATTACKS, AttackSettings, Inversion
+from gradveil.attacks import ATTACKS, AttackSettings, Inversion, parse_attack
 from gradveil.attacks.recipes import published_iterations
 from gradveil.auditing.choice import candidates
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.plan import LEAST_MESSAGES, AuditSettings
+from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.naming import format_settings
 
@@ -74,15 +75,22 @@ def _keys(bare: Findings) -> list[ScenarioKey]:
 
 
 def _search(key: ScenarioKey) -> Inversion | None:
-    """The attack of a record, where it is one of ours that searches."""
-    attack = key.parse().attack if key.attack in ATTACKS else None
+    """The attack of a record, where it is one of ours that searches; a record may come from anyone."""
+    try:
+        attack = parse_attack(key.attack, **asdict(_settings(key))) if key.attack in ATTACKS else None
+    except GradveilError:
+        return None
     return attack if isinstance(attack, Inversion) else None
+
+
+def _settings(key: ScenarioKey) -> AttackSettings:
+    return AttackSettings(**{field.name: getattr(key, field.name) for field in fields(AttackSettings)})
 
 
 def _with_attack(plan: AuditSettings | None, bare: Findings, key: ScenarioKey) -> AuditSettings | None:
     if plan is None:
         return None
-    settings = AttackSettings(**{field.name: getattr(key, field.name) for field in fields(AttackSettings)})
+    settings = _settings(key)
     threats = any(one.knows.labels for one in plan.threats)
     text = format_settings(replace(settings, labels=None) if threats else settings, key.attack)
     return _narrow(replace(plan, attacks=(text,), iterations=None, tune=False), bare)

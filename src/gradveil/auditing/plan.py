@@ -211,8 +211,8 @@ class AuditSettings:
         return [one for one in threats_of(self.threats) if stage in self.stages_of(one)]
 
     def trial_images(self, stage: Stage) -> int:
-        """How many images settings are tried on at a stage; none where the audit is too small for it."""
-        unit = self.threats_at(stage)[0].unit
+        """How many images settings are tried on at a stage; none where the audit is too small for it, or leaves it out."""
+        unit = next((one.unit for one in self.threats_at(stage)), self.images)
         return TRIAL_MESSAGES * unit if self.tune and self.images // unit >= LEAST_MESSAGES else 0
 
     @property
