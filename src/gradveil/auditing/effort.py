@@ -12,7 +12,7 @@ from gradveil.leakage.scenario import ScenarioKey
 from gradveil.naming import format_settings
 
 # How much more a next try gets, and what else there is to try, the cheaper first.
-MORE = 4
+MORE, SHORT = 4, 100  # iterations; fewer are hardly worth a try
 OTHER_ATTACKS = ("idlg", "inverting-gradients")
 
 
@@ -55,7 +55,7 @@ def next_try(bare: Findings, plan: AuditSettings | None = None) -> NextTry:
         same = [one for one in map(_search, _keys(bare)) if one is not None and one.name == attack.name]
         most, restarts = max(one.iterations for one in same), max(one.restarts for one in same)
         if most < published[0]:
-            longer = min(published[0], MORE * most)
+            longer = min(published[0], max(SHORT, MORE * most))
             words = f"{longer:,} iterations of {worst.attack} instead of {most:,} (published: {published[0]:,})"
             return NextTry(words, _with_attack(plan, bare, replace(worst, iterations=longer)))
         if restarts < MORE:

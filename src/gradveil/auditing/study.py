@@ -230,16 +230,17 @@ class Study:
         """The whole study in two sentences: what leaks without a defense, and how many defenses leak; controls are none."""
         overall = [one.overall for own in self.summaries.values() for one in own]
         bare = _without_defense([one for one in overall if one.defense == UNDEFENDED])
+        levels = [one.level for one in overall if one.defense != UNDEFENDED and not is_control(one.defense)]
+        after = ""
         if any(one.level == FAILED and one.defense == UNDEFENDED for one in overall):
             words, _ = next(iter(self.next_tries.values()))
-            bare += f"Next to try: {words}. "
-        levels = [one.level for one in overall if one.defense != UNDEFENDED and not is_control(one.defense)]
+            after = f" Next to try: {words}."
         if not levels:
-            return f"{bare}No defense was attacked here."
+            return f"{bare}No defense was attacked here.{after}"
         counts = {level: levels.count(level) for level in _HEADLINES}
         parts = [f"{count} {_HEADLINES[level][count > 1]}" for level, count in counts.items() if count]
         what = "defense" if len(self.summaries) == 1 else "defended network"
-        return f"{bare}Of {len(levels)} {what}{'s' if len(levels) > 1 else ''}, {', '.join(parts)}."
+        return f"{bare}Of {len(levels)} {what}{'s' if len(levels) > 1 else ''}, {', '.join(parts)}.{after}"
 
 
 def _without_defense(verdicts: Sequence[OverallVerdict]) -> str:
