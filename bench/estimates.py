@@ -50,7 +50,16 @@ class Case:
     def share(self, index: int) -> tuple[ScenarioKey, Share]:
         attack = "idlg" if self.model == "lenet" else "fast"
         key = ScenarioKey(
-            DATASET, self.model, Stage(), self.defense, attack, ITERATIONS, 0, restarts=1, attacker=self.attacker
+            DATASET,
+            self.model,
+            Stage(),
+            self.defense,
+            attack,
+            ITERATIONS,
+            0,
+            restarts=1,
+            attacker=self.attacker,
+            split="test",
         )
         dataset = load(DATASET)
         # In evaluation mode throughout, as scenarios are unless they say otherwise.

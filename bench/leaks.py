@@ -49,7 +49,9 @@ def attack_network(
 ) -> list[Record]:
     """The records of an attack on test images; what was attacked before is not attacked again."""
     return measure(
-        replace(scenario, together=False).parse(),  # as the records were made; sharing loops changes last digits
+        replace(
+            scenario, together=False, split="test"
+        ).parse(),  # as the records were made; sharing loops changes last digits
         network,  # type: ignore[arg-type]
         dataset.test,
         list(images),

@@ -180,6 +180,7 @@ def _attack(settings: Settings, folder: Path, job: tuple[Policy, int]) -> tuple[
         settings.iterations,
         settings.seed,
         attacker=attacker,  # type: ignore[arg-type]
+        split="test",
     )
     (record,) = measure(scenario.parse(), settings.network(), dataset().test, [index], folder, public=dataset().train)
     return str(policy), record

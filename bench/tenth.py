@@ -60,7 +60,7 @@ def _compare(model: str) -> dict[str, object]:
 def _attack(model: str, name: str) -> list[Record]:
     dataset = load(DATASET)
     network = untrained_model(model, dataset).eval()
-    scenario = Scenario(dataset.name, model, Stage(), parse_attack(name), together=True)
+    scenario = Scenario(dataset.name, model, Stage(), parse_attack(name), together=True, split="test")
     return measure(scenario, network, dataset.test, IMAGES, FOLDER, public=dataset.train, progress=bar)
 
 

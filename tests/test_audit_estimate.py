@@ -14,7 +14,7 @@ from gradveil.auditing import estimate
 from gradveil.auditing.estimate import AttackCost, AuditEstimate, duration, estimate_audit, iteration_times
 from gradveil.auditing.plan import AuditPlan
 from gradveil.cli import app
-from gradveil.cli.audit import print_estimate
+from gradveil.cli.verdicts import print_estimate
 from gradveil.defenses import Prune
 from gradveil.errors import GradveilError
 from gradveil.training.stage import Stage

@@ -17,8 +17,9 @@ from gradveil.auditing import read_study
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import describe_power
 from gradveil.cli import main
-from gradveil.cli.audit import audit, print_verdicts
+from gradveil.cli.audit import audit
 from gradveil.cli.options import RunOptions, expand
+from gradveil.cli.verdicts import print_verdicts
 from gradveil.client import share
 from gradveil.defenses import DEFENSES, DpSgd, parse_defense
 from gradveil.io.pictures import to_pil

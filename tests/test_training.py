@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn import functional as F
 from typer.testing import CliRunner
 
 from commands import start_command
@@ -100,14 +101,28 @@ def test_training_learns_and_keeps_its_history(few: Dataset, tmp_path: Path) -> 
     with (tmp_path / "history.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
-    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
-    assert trained.accuracy == pytest.approx(float(rows[-1]["accuracy"]))
+    assert [{name: str(value) for name, value in asdict(row).items()} for row in trained.history] == rows
+    last = trained.history[-1]
+    assert last.training_loss < trained.history[0].training_loss
+    assert trained.accuracy == last.test_accuracy
     model, card = load_model(trained.weights)
     assert (card.epochs, card.dataset, card.accuracy) == (3, "few", trained.accuracy)
     model.eval()
     with torch.no_grad():
-        guesses = model(few.test.images.float() / 255).argmax(1)
-    assert float((guesses == few.test.labels).float().mean()) == pytest.approx(trained.accuracy)
+        logits = model(few.test.images.float() / 255)
+    assert float((logits.argmax(1) == few.test.labels).float().mean()) == pytest.approx(trained.accuracy)
+    assert float(F.cross_entropy(logits, few.test.labels)) == pytest.approx(last.test_loss, rel=1e-4)
+
+
+def test_training_figures_are_of_the_batches_that_were_learned_from(few: Dataset, tmp_path: Path) -> None:
+    # One batch per epoch, so that the network before it is known.
+    trained = train(few, "mlp-16", tmp_path, recipe=Recipe(epochs=1, batch_size=len(few.train)), seed=5)
+    ((images, labels),) = training_loader(few.train, batch_size=len(few.train), seed=5)
+    with torch.no_grad():
+        logits = untrained_model("mlp-16", few, seed=5)(images)
+    (row,) = trained.history
+    assert row.training_accuracy == pytest.approx(float((logits.argmax(1) == labels).float().mean()))
+    assert row.training_loss == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
 
 
 def test_one_class_is_refused(few: Dataset, tmp_path: Path) -> None:
@@ -321,7 +336,7 @@ def test_training_copes_with_empty_batches(few: Dataset, tmp_path: Path) -> None
     assert 0 in sizes
     assert len(set(sizes)) > 2
     with (tmp_path / "history.csv").open() as file:
-        assert all(float(row["loss"]) > 0 for row in csv.DictReader(file))
+        assert all(float(row["training_loss"]) > 0 for row in csv.DictReader(file))
     assert all(bool(tensor.isfinite().all()) for tensor in load_file(trained.weights).values())
 
 

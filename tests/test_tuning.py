@@ -26,7 +26,6 @@ from gradveil.auditing.tables import TRIALS
 from gradveil.auditing.tuning import tuning_images
 from gradveil.auditing.verdicts import FAILED, LEAKS, verdicts_on
 from gradveil.cli import app
-from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
 from gradveil.leakage import measuring
 from gradveil.leakage.records import Record
@@ -90,7 +89,7 @@ def photos() -> Dataset:
 @pytest.fixture
 def undefended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without random policies, to which most of an audit's time would go."""
-    monkeypatch.setattr(plan_module, "CONTROLS", (NoDefense(),))
+    monkeypatch.setattr(plan_module, "with_controls", lambda defenses: tuple(dict.fromkeys(["none", *defenses])))
 
 
 def never(*args: object, **kwargs: object) -> None:

@@ -56,11 +56,24 @@ def parse_settings(kind: Callable[..., T], name: str, settings: str | None, *, e
     return kind(**given)
 
 
+def split_names(text: str) -> tuple[str, ...]:
+    """`none,precode:k=64,beta=1e-3,3-1-7` to names of defenses or attacks: a setting belongs to the name before it."""
+    parts: list[str] = []
+    for part in text.split(","):
+        if parts and re.match(r"\s*[a-z_]+\s*=", part):
+            parts[-1] += f",{part.strip()}"
+        else:
+            parts.append(part.strip())
+    if not all(parts):
+        raise GradveilError(f"expected names with commas, such as none,3-1-7,prune:0.9, got {text!r}")
+    return tuple(parts)
+
+
 def format_setting(value: object) -> str:
     """A setting as it stands in a name."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return "+".join(value) if isinstance(value, tuple) else str(value)
+    return "+".join(map(format_setting, value)) if isinstance(value, tuple) else str(value)
 
 
 def describe(thing: object) -> str:
@@ -96,13 +109,17 @@ def _read(kind: Callable[..., object], name: str, key: str, value: str) -> objec
     if str in choices:
         return value
     if int in choices or float in choices:
-        number: type[int] | type[float] = int if int in choices else float
-        try:
-            return number(value)
-        except (ValueError, OverflowError):
-            what = "a whole number" if number is int else "a number"
-            raise GradveilError(f"{name!r}: {key} must be {what}, got {value!r}") from None
-    return tuple(value.split("+"))
+        return _number(int if int in choices else float, name, key, value)
+    parts = re.split(r"(?<![eE])\+", value)  # 1e+3 is one number
+    return tuple(_number(float, name, key, one) for one in parts) if float in get_args(hint) else tuple(parts)
+
+
+def _number(kind: type[int] | type[float], name: str, key: str, value: str) -> float:
+    try:
+        return kind(value)
+    except (ValueError, OverflowError):
+        what = "a whole number" if kind is int else "a number"
+        raise GradveilError(f"{name!r}: {key} must be {what}, got {value!r}") from None
 
 
 def format_settings(thing: object, name: str) -> str:
@@ -131,5 +148,5 @@ def digest_of(thing: object) -> str:
 def _setting(thing: object, name: str) -> str:
     value = getattr(thing, name)
     plain = value is None or isinstance(value, str | int | float)
-    words = isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    words = isinstance(value, tuple) and all(isinstance(one, str | float) for one in value)
     return format_setting(value) if plain or words else f"~{digest_of(value)}"

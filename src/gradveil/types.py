@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -49,6 +50,10 @@ class ImageSet:
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
 
 
+# Participants share gradients of training images; papers attack test images, which the network has never seen.
+Split = Literal["train", "test"]
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A named pair of training and test images with the same classes and shape."""
@@ -63,6 +68,10 @@ class Dataset:
                 f"{self.name}: training and test images differ: {self.train.image_shape} with {len(self.train.classes)} classes "
                 f"against {self.test.image_shape} with {len(self.test.classes)}"
             )
+
+    def private_and_public(self, split: Split) -> tuple[ImageSet, ImageSet]:
+        """The images of a split, which are attacked, and those of the other one, which an attacker may know."""
+        return (self.train, self.test) if split == "train" else (self.test, self.train)
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,15 @@ def attack_text(attack: Attack) -> str:
     return format_settings(settings, name)
 
 
+def attack_texts(attacks: tuple[Attack, ...]) -> tuple[tuple[str, ...], int | None]:
+    """Names, and the iterations where all have the same; other settings are part of an attack's text."""
+    named = [attack_settings(attack) for attack in attacks]
+    iterations = named[0][1].iterations if named else None
+    if all(settings == AttackSettings(iterations=iterations) for _, settings in named):
+        return tuple(name for name, _ in named), iterations
+    return tuple(format_settings(settings, name) for name, settings in named), None
+
+
 def candidates(attack: Attack) -> list[Attack]:
     """The attack and the same with other settings that take as long; alone where somebody chose its settings already.
 

@@ -47,7 +47,7 @@ def claim(plan: AuditSettings, folder: Path) -> Claim:
     earlier: tuple[AuditSettings, ...] = ()
     if (folder / CLAIM).exists():
         found = read_claim(folder)
-        for name in ("dataset", "model", "seed", "epochs", "device"):
+        for name in ("dataset", "model", "seed", "epochs", "device", "split"):
             if getattr(found.plans[-1], name) != getattr(plan, name):
                 raise GradveilError(f"{folder} holds an audit with another {name}; {REMEDY}")
         if found.weights_sha256 != sha256:

@@ -20,6 +20,7 @@ def command_of(plan: AuditSettings, folder: Path, *, data_dir: Path | None = Non
         "stages": ",".join(plan.stages),
         "threat": ",".join(str(one) for one in plan.threats) or None,
         "images": plan.images,
+        "split": None if plan.split == "train" else plan.split,
         "eps": ",".join(f"{value:g}" for value in plan.eps),
         "tolerance": plan.tolerance,
         "iterations": plan.iterations,

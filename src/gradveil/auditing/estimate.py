@@ -101,7 +101,8 @@ def estimate_audit(
 
     Attacks that end early, because they match or stop getting better, and attacks that share loops take less than is estimated.
     """
-    indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
+    private = dataset.private_and_public(plan.split)[0]
+    indices = spread_indices(private, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, device=plan.device)
     stage = plan.every_stage[0] if plan.every_stage[0].unit == "weights" else Stage()
     costs: list[AttackCost] = []
@@ -133,12 +134,13 @@ def trial_costs(
     plan: AuditPlan, dataset: Dataset, indices: Sequence[int], stage: Stage, found: Mapping[ScenarioKey, AttackCost]
 ) -> list[AttackCost]:
     """What the settings take that are tried first; none takes longer than the attack as it is, whose cost was `found`."""
+    private = dataset.private_and_public(plan.split)[0]
     costs = []
     for attack in plan.attacks:
         tried, times = candidates(attack), 0
         for where in plan.every_stage if len(tried) > 1 else ():
             key = replace(plan.trial_scenario(dataset.name, where, attack), stage=stage).key
-            times += len(tried) * len(tuning_images(plan, dataset.train, indices, where)) // key.batch
+            times += len(tried) * len(tuning_images(plan, private, indices, where)) // key.batch
         if times:
             costs.append(replace(found[key], attack=f"{key.attack}, {len(tried)} settings tried first", times=times))
     return costs
@@ -158,7 +160,8 @@ def attack_cost(
         scenario.device.computing("the size of the model"),
         batch_norm_mode(network, training=scenario.batch_norm == "train"),
     ):
-        share = Share.of(scenario, network, dataset.train, tuple(indices[: scenario.batch]), dataset.test)
+        private, public = dataset.private_and_public(scenario.split)
+        share = Share.of(scenario, network, private, tuple(indices[: scenario.batch]), public)
         attack = share.adapted_attack(scenario)
         setup = time.perf_counter() - start
         first, per_iteration = iteration_times(attack, share)

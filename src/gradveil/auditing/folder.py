@@ -74,7 +74,7 @@ class RunFolder:
     def situations(self) -> Situations:
         """Where records belong, with the names that the plans give to threats, the last plan first."""
         return Situations.of(
-            (threat, plan.stages_of(threat)) for plan in reversed(self.plans) for threat in plan.threats
+            (threat, plan.split, plan.stages_of(threat)) for plan in reversed(self.plans) for threat in plan.threats
         )
 
     def describe_threat(self, name: str) -> str:

@@ -47,13 +47,14 @@ def run_audit(
     say: Callable[[str], None] = lambda text: None,
     progress: Progress = silent,
 ) -> Study:
-    """Attack training images, which is what participants share gradients of; the test images are the public ones.
+    """Attack the images of the plan's split; those of the other split are the public ones.
 
     What earlier audits left in the folder stays, and is in the study too. `metric` is a perceptual distance that is measured
     into `lpips.json`. `notes` gives what the folder says of itself, from all of its plans.
     `say` hears what the audit can find, as soon as nothing is refused any more, and which settings attacks were given.
     """
-    indices = spread_indices(dataset.train, plan.images, seed=plan.seed)
+    private, public = dataset.private_and_public(plan.split)
+    indices = spread_indices(private, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
     if plan.weights is not None:
         source.at(plan.every_stage[0])  # weights that do not fit are refused before anything is written
@@ -73,9 +74,9 @@ def run_audit(
         def attack(cells: list[Cell], into: Path) -> list[list[Record]]:
             return measure_all(
                 cells,
-                dataset.train,
+                private,
                 into,
-                public=dataset.test,
+                public=public,
                 workers=workers,
                 backend=backend,
                 jobs=jobs,
@@ -88,11 +89,11 @@ def run_audit(
             choices: list[Choice] = []
             for defense in plan.defenses:  # that none is among them, and first, every plan sees to
                 network = source.at(stage, defense, progress=progress).module
-                add_evidence(folder, str(stage), str(defense), attacked_content(network, dataset.train, dataset.test))
+                add_evidence(folder, str(stage), str(defense), attacked_content(network, private, public))
                 if defense == NoDefense():
                     with plan.device.computing("the size of the model"):
                         here = plan.device.place(network)
-                        properties += stage_properties(here, str(stage), dataset.train, indices)
+                        properties += stage_properties(here, str(stage), private, indices)
                     into = partial(attack, into=folder / TRIALS_FOLDER)
                     choices = choose_settings(plan, dataset, stage, network, indices, into)
                     keep_choices(folder, choices, say)

@@ -3,19 +3,22 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
-from gradveil.auditing.choice import Choice, chosen_attack
-from gradveil.defenses import Defense, NoDefense, Random, parse_defense
+from gradveil.auditing.choice import Choice, attack_texts, chosen_attack
+from gradveil.auditing.comparisons import is_one_policy
+from gradveil.defenses import Defense, EachRandom, NoDefense, Random, each_random, parse_defense, parse_defenses
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario, ScenarioKey
 from gradveil.leakage.threat import PLAIN, THREATS, Threat, check_names
 from gradveil.models import Model, model_name
-from gradveil.naming import format_settings
 from gradveil.training.early import MOST_STEPS
 from gradveil.training.stage import Stage
+from gradveil.types import Split
 
 TRAINED, GIVEN = "trained", "given"
 # What every audit compares with.
@@ -33,8 +36,8 @@ class AuditPlan:
 
     - `model` is a name or a module of your own; `weights` a safetensors file for it.
     - `defenses`, `attacks` are objects, or texts such as `prune:0.9` and `fast:tv=0.05,restarts=2`; a defense may also be a
-      policy file. Undefended gradients and random policies are always there, to compare with, and every defense meets an
-      attacker who knows it.
+      policy file. Undefended gradients and random policies are always there, to compare with: a hybrid of ten, or one by one
+      where the papers' `random:each=10` is asked for. Every defense meets an attacker who knows it.
     - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
     - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
@@ -42,6 +45,8 @@ class AuditPlan:
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
     - `device` is where networks are trained and attacked.
     - `threats` say who attacks and how participants train; without any, one image is behind one gradient.
+    - `split`: training images are attacked, which participants share gradients of, or test images, as in the papers. The attacker
+      may know the images of the other split.
     - `tune`: other settings of every attack are tried on a few images first, per stage, and the strongest is taken. An attack
       whose `tv`, `start`, `rate` or `restarts` are not as published is taken as it is.
 
@@ -61,14 +66,20 @@ class AuditPlan:
     tolerance: float = TOLERANCE
     device: Device = CPU
     threats: tuple[Threat, ...] = ()
+    split: Split = "train"
     tune: bool = True
 
     def __post_init__(self) -> None:
         attacks = (parse_attack(one) if isinstance(one, str) else one for one in self.attacks)
         object.__setattr__(self, "attacks", tuple(attacks))
         # A policy file, or any defense by its text, is read once: afterwards the policy itself is the text.
-        given = (parse_defense(str(one)) if isinstance(one, str | Path) else one for one in self.defenses)
-        object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *given)}.values()))
+        given = [
+            one
+            for asked in self.defenses
+            for one in (parse_defenses(str(asked)) if isinstance(asked, str | Path | EachRandom) else (asked,))
+        ]
+        named = {str(one): one for one in (*CONTROLS, *given)}
+        object.__setattr__(self, "defenses", tuple(named[name] for name in with_controls(tuple(map(str, given)))))
         settings = self.settings("")  # bad numbers are refused there
         if settings.parse_stages() != self.stages:
             stages = ", ".join(map(str, self.stages))
@@ -91,7 +102,11 @@ class AuditPlan:
         """What is attacked of one defense at one stage, with the settings that were chosen for it."""
         name = model_name(self.model)
         return [
-            threat.on(Scenario(dataset, name, stage, attack, defense, attacker, self.seed, device=self.device))
+            threat.on(
+                Scenario(
+                    dataset, name, stage, attack, defense, attacker, self.seed, device=self.device, split=self.split
+                )
+            )
             for threat in self.settings(dataset).threats_at(stage)
             for attack in (chosen_attack(one, stage, choices) for one in self.attacks)
             for attacker in threat.attackers(str(defense))
@@ -99,12 +114,14 @@ class AuditPlan:
 
     def trial_scenario(self, dataset: str, stage: Stage, attack: Attack) -> Scenario:
         """A setting that is tried at a stage: on undefended gradients, under the first threat there."""
-        plain = Scenario(dataset, model_name(self.model), stage, attack, seed=self.seed, device=self.device)
+        plain = Scenario(
+            dataset, model_name(self.model), stage, attack, seed=self.seed, device=self.device, split=self.split
+        )
         return self.settings(dataset).threats_at(stage)[0].on(plain)
 
     def settings(self, dataset: str) -> "AuditSettings":
         """The plan in texts and numbers, for files and pages."""
-        attacks, iterations = _attack_texts(self.attacks)
+        attacks, iterations = attack_texts(self.attacks)
         return AuditSettings(
             dataset,
             model_name(self.model),
@@ -121,6 +138,7 @@ class AuditPlan:
             self.tolerance,
             self.device.kind,
             self.threats,
+            self.split,
             self.tune,
         )
 
@@ -153,10 +171,12 @@ class AuditSettings:
     tolerance: float = TOLERANCE
     device: str = CPU.kind
     threats: tuple[Threat, ...] = ()
+    split: Split = "train"
     tune: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
+        expanded = (map(str, each.defenses()) if (each := each_random(one)) else (one,) for one in self.defenses)
+        object.__setattr__(self, "defenses", with_controls(tuple(chain.from_iterable(expanded))))
         for what, values in (("attack", self.attacks), ("stage", self.stages), ("eps", self.eps)):
             if not values or len(set(values)) != len(values):
                 raise GradveilError(f"expected every {what} once and at least one, got {list(values)}")
@@ -174,6 +194,8 @@ class AuditSettings:
             raise GradveilError(f"expected a device such as cpu or cuda, got {self.device!r}")
         if not 0.5 < self.tolerance <= 1:
             raise GradveilError(f"expected a tolerance above 0.5, which is chance, up to 1, got {self.tolerance:g}")
+        if self.split not in get_args(Split):
+            raise GradveilError(f"expected split train or test, got {self.split!r}")
         check_names(self.threats)
         for threat in threats_of(self.threats):
             threat.count(self.images)
@@ -195,6 +217,7 @@ class AuditSettings:
             self.tolerance,
             parse_device(self.device),
             self.threats,
+            self.split,
             self.tune,
         )
 
@@ -253,6 +276,7 @@ class AuditSettings:
                     ScenarioKey(self.dataset, self.model, stage, defense, name, None, self.seed, attacker=attacker),
                     **asdict(settings),
                     device=self.device,
+                    split=self.split,
                 ),
                 settings.labels,
             ): threat.count(self.images)
@@ -264,28 +288,13 @@ class AuditSettings:
         }
 
 
+def with_controls(defenses: tuple[str, ...]) -> tuple[str, ...]:
+    """Every defense once, after what every audit compares with; random policies by themselves replace the hybrid of them."""
+    bare, random = map(str, CONTROLS)
+    alone = any(is_one_policy(one) for one in defenses)
+    return tuple(dict.fromkeys([bare, *([] if alone else [random]), *defenses]))
+
+
 def threats_of(threats: tuple[Threat, ...]) -> tuple[Threat, ...]:
     """The threats of a plan: without any, the worst case."""
     return threats or (THREATS[PLAIN],)
-
-
-def split_names(text: str) -> tuple[str, ...]:
-    """`none,precode:k=64,beta=1e-3,3-1-7` to names of defenses or attacks: a setting belongs to the name before it."""
-    parts: list[str] = []
-    for part in text.split(","):
-        if parts and re.match(r"\s*[a-z_]+\s*=", part):
-            parts[-1] += f",{part.strip()}"
-        else:
-            parts.append(part.strip())
-    if not all(parts):
-        raise GradveilError(f"expected names with commas, such as none,3-1-7,prune:0.9, got {text!r}")
-    return tuple(parts)
-
-
-def _attack_texts(attacks: tuple[Attack, ...]) -> tuple[tuple[str, ...], int | None]:
-    """Names, and the iterations where all have the same; other settings are part of an attack's text."""
-    named = [attack_settings(attack) for attack in attacks]
-    iterations = named[0][1].iterations if named else None
-    if all(settings == AttackSettings(iterations=iterations) for _, settings in named):
-        return tuple(name for name, _ in named), iterations
-    return tuple(format_settings(settings, name) for name, settings in named), None

@@ -7,6 +7,7 @@ from functools import total_ordering
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.threat import Threat
 from gradveil.training.stage import Stage
+from gradveil.types import Split
 
 
 @total_ordering
@@ -35,11 +36,11 @@ class Situations:
     names: Mapping[tuple[str, Stage], str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, threats: Iterable[tuple[Threat, Sequence[Stage]]]) -> "Situations":
-        """Of threats with the stages at which they attack. Of two that differ in nothing but their names, the first gives it."""
-        plain = ScenarioKey("", "", Stage(), "", "", None, 0)
+    def of(cls, threats: Iterable[tuple[Threat, Split, Sequence[Stage]]]) -> "Situations":
+        """Of threats with what they attack, and at which stages. Of two that differ in their names alone, the first gives it."""
         names: dict[tuple[str, Stage], str] = {}
-        for threat, stages in threats:
+        for threat, split, stages in threats:
+            plain = ScenarioKey("", "", Stage(), "", "", None, 0, split=split)
             words = threat.on_key(plain, threat.knows.labels).threat_in_words
             for stage in stages:
                 names.setdefault((words, stage), threat.name)

@@ -60,12 +60,13 @@ def choose_settings(
     measure: Callable[[list[Cell]], list[list[Record]]],
 ) -> list[Choice]:
     """The setting of every attack that is strongest on a few images; `measure` attacks cells and keeps their records."""
-    images = tuning_images(plan, dataset.train, audited, stage)
+    private, public = dataset.private_and_public(plan.split)
+    images = tuning_images(plan, private, audited, stage)
     cells = trial_cells(plan, dataset.name, stage, network, images)
     if not cells:
         return []
     measured = iter(measure(cells))
-    content = attacked_content(network, dataset.train, dataset.test).hex()
+    content = attacked_content(network, private, public).hex()
     choices = []
     for attack in plan.attacks:
         tried = candidates(attack)

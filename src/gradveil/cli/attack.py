@@ -21,9 +21,11 @@ from gradveil.cli.options import (
     RateOption,
     RestartsOption,
     RunOptions,
+    SplitOption,
     StartOption,
     TvOption,
     WorkersOption,
+    parse_split,
 )
 from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.errors import GradveilError
@@ -51,6 +53,10 @@ class ScenarioOptions:
     start: StartOption = None
     rate: RateOption = None
     labels: LabelsOption = None
+    alpha: Annotated[float | None, Option(help="Weight of CPL's term for the label. Default: 1e-3.", min=0)] = None
+    once: Annotated[
+        bool, Option("--once", help="One start, taken as it ends: dlg, idlg and cpl as published, without retries.")
+    ] = False
     together: Annotated[
         bool | None, Option("--together/--alone", help="Attacks share batched loops. Default: from 4 attacks on.")
     ] = None
@@ -61,7 +67,8 @@ def attack(
     *,
     what: Annotated[str | None, Argument(help="`list` names all attacks and does nothing else.")] = None,
     network: NetworkOptions,
-    indices: Annotated[str, Option(help="Test images: 7, 0:6 (six images) or 1,5,9.")] = "0:4",
+    indices: Annotated[str, Option(help="Images: 7, 0:6 (six images) or 1,5,9.")] = "0:4",
+    split: SplitOption = "test",
     stage: Annotated[int | None, Option(help="Attack after so many training steps with the defense on.", min=0)] = None,
     how: ScenarioOptions,
     unordered: Annotated[bool, Option("--unordered", help="The order of local training images is not known.")] = False,
@@ -71,7 +78,7 @@ def attack(
     where: DeviceOptions,
     options: RunOptions,
 ) -> None:
-    """Attack the gradients of test images. Images that were attacked before are not attacked again.
+    """Attack the gradients of images. Images that were attacked before are not attacked again.
 
     Every image is ranked among up to 100 others of its class by how much it looks like what was rebuilt. If the gradient gives
     nothing away, it ranks above half of them on average. Detail is how much nearer the attacker comes to the private image than
@@ -102,19 +109,20 @@ def attack(
     chosen, device = parse_indices(indices), where.choose()
     loaded = options.load(network.dataset)
     # Bad names are refused here, before a network is trained for nothing.
-    named = asdict(how) | {"device": device.text}
+    named = asdict(how) | {"device": device.text, "split": parse_split(split)}
     key = ScenarioKey(network.dataset, "", Stage(), seed=options.seed, ordered=not unordered, **named)
     scenario = key.parse()
-    check(scenario, loaded.test, chosen)
+    private, public = loaded.private_and_public(scenario.split)
+    check(scenario, private, chosen)
     opened = network.open(loaded, options.seed, device=device, steps=stage, defense=scenario.defense)
     scenario = replace(scenario, model=opened.name, stage=opened.stage)
     records = measure(
         scenario,
         opened.module,
-        loaded.test,
+        private,
         chosen,
         out,
-        public=loaded.train,
+        public=public,
         workers=workers,
         backend=backend,
         progress=bar,

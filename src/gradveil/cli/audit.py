@@ -4,7 +4,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Option
 
 from gradveil.cli.options import (
@@ -16,12 +15,15 @@ from gradveil.cli.options import (
     RateOption,
     RestartsOption,
     RunOptions,
+    SplitOption,
     StartOption,
     TvOption,
     WorkersOption,
+    parse_split,
 )
-from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_table, say
+from gradveil.cli.output import check_folder, emit, say
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
+from gradveil.cli.verdicts import print_efforts, print_estimate, print_verdicts
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
 from gradveil.io.locks import LOCK
@@ -29,19 +31,19 @@ from gradveil.progress import bar
 
 if TYPE_CHECKING:
     from gradveil.attacks import AttackSettings
-    from gradveil.auditing.estimate import AuditEstimate
-    from gradveil.auditing.study import Study
-    from gradveil.auditing.verdicts import Verdict
     from gradveil.leakage.threat import Threat
 
 
 def audit(
     *,
     network: NetworkOptions,
-    defenses: Annotated[str, Option(help="3-1-7,prune:0.9,policy.json; none and random are added.")] = "3-1-7+43-18-18",
+    defenses: Annotated[
+        str, Option(help="3-1-7,prune:0.9,policy.json,random:each=10; none and random are added.")
+    ] = "3-1-7+43-18-18",
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
     stages: Annotated[str | None, Option(help="Steps, or trained. Default: 0,5,20, with --weights trained.")] = None,
-    images: Annotated[int, Option(help="How many training images are attacked, the classes in turn.", min=1)] = 32,
+    images: Annotated[int, Option(help="How many images are attacked, the classes in turn.", min=1)] = 32,
+    split: SplitOption = "train",
     eps: Annotated[str, Option(help="PSNR in dB that no reconstruction should reach; several with commas.")] = "20",
     tolerance: Annotated[
         float,
@@ -107,9 +109,9 @@ def audit(
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
-    from gradveil.auditing.plan import TRAINED, AuditSettings, split_names
-    from gradveil.defenses import parse_defense
-    from gradveil.naming import slug
+    from gradveil.auditing.plan import TRAINED, AuditSettings
+    from gradveil.defenses import parse_defenses
+    from gradveil.naming import slug, split_names
     from gradveil.parallel import check_backend
 
     given = AttackSettings(restarts=restarts, tv=tv, start=start, rate=rate, compiled=compiled)
@@ -117,7 +119,7 @@ def audit(
         dataset=network.dataset,
         model="",
         # Policy files are read once: afterwards the policy itself is the text.
-        defenses=tuple(str(parse_defense(one)) for one in split_names(defenses)),
+        defenses=tuple(str(found) for one in split_names(defenses) for found in parse_defenses(one)),
         attacks=tuple(with_settings(one, given) for one in split_names(attacks)),
         stages=parse_words(stages or ("0,5,20" if network.weights is None else TRAINED)),
         images=images,
@@ -130,6 +132,7 @@ def audit(
         tolerance=tolerance,
         device=where.choose().text,
         threats=() if threats is None else parse_threats(threats),
+        split=parse_split(split),
         tune=given == replace(AttackSettings(), compiled=compiled) if tune is None else tune,
     )
     # Bad settings are refused before a weights file is opened to learn the model's name.
@@ -166,6 +169,8 @@ def audit(
                 "overall": [asdict(one.overall) for summaries in study.summaries.values() for one in summaries],
                 "verdicts": [asdict(verdict) for verdict in study.verdicts],
                 "accuracy": [asdict(loss) for loss in study.losses.values()],
+                "accuracies": [asdict(one) for one in study.accuracies.values()],
+                "random": [asdict(one) for one in study.random_means],
                 "settings_tried": [asdict(choice) for choice in study.run.choices],
                 "iterations": study.efforts,
                 "next_tries": [how for _, how in study.next_tries.values()],
@@ -175,91 +180,6 @@ def audit(
     print_verdicts(study)
     print_efforts(study)
     say(f"written: {', '.join(map(str, written))}")
-
-
-def print_verdicts(study: "Study") -> None:
-    """Print the verdict on every defense."""
-    for (dataset, model), summaries in study.summaries.items():
-        print_table(
-            f"{model} on {dataset}; detail in dB",
-            ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy lost"],
-            [
-                [
-                    one.overall.defense,
-                    f"{one.overall.level} ({one.overall.grade})",
-                    *percentile_and_firsts(one.worst.identified),
-                    f"{one.worst.detail.mean:+.1f}",
-                    "-" if one.loss is None else f"{100 * one.loss.loss:+.1f} points",
-                ]
-                for one in summaries
-            ],
-        )
-        for one in summaries:
-            typer.echo(f"{one.overall.defense}: {one.overall.text}")
-        steps = study.steps.get((dataset, model))
-        if steps:
-            print_table(
-                "from the worst case to what is deployed: the right image ranks above",
-                ["threat", *steps[0].verdicts],
-                [
-                    [
-                        step.threat,
-                        *(_step(step.verdicts.get(defense)) for defense in steps[0].verdicts),
-                    ]
-                    for step in steps
-                ],
-            )
-
-
-def print_efforts(study: "Study") -> None:
-    """Print how much the attacks were given, and what to try where they failed."""
-    for said in (*study.efforts, *(one.words for one in study.run.choices)):
-        typer.echo(said)
-    for (_, model, stage), (words, how) in study.next_tries.items():
-        typer.echo(f"\nAttack failed on {model}, {stage}. Next to try: {words}:\n    {how}")
-
-
-def _step(verdict: "Verdict | None") -> str:
-    if verdict is None or verdict.identified is None:
-        return "-"
-    return f"{verdict.percentile:.0%} ({verdict.grade})"
-
-
-def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
-    """Print what an audit would take."""
-    from gradveil.auditing.estimate import duration
-
-    if json:
-        totals = ("device", "memory_mb", "jobs", "iterations", "worker_seconds", "seconds")
-        emit(asdict(estimate) | {name: getattr(estimate, name) for name in totals})
-        return
-    print_table(
-        "One attack on one message, estimated from its first iterations",
-        ["defense", "attack", "attacker", "times", "iterations", "s/iteration", "one attack"],
-        [
-            [
-                cost.defense,
-                cost.attack,
-                cost.attacker,
-                f"{cost.times:,}",
-                f"{cost.iterations:,}",
-                f"{cost.seconds_per_iteration:.3g}",
-                duration(cost.seconds),
-            ]
-            for cost in estimate.costs
-        ],
-    )
-    typer.echo(f"jobs: {estimate.jobs:,} attacks, {estimate.iterations:,} iterations")
-    if estimate.steps:
-        typer.echo(
-            f"trainings: {estimate.trainings}, with the stages {estimate.steps:,} steps of {estimate.seconds_per_step:.3g} s"
-        )
-    typer.echo(f"device: {estimate.device}, one thread per worker")
-    typer.echo(f"memory: {estimate.memory_mb:,.0f} MB per worker")
-    typer.echo(
-        f"time: {duration(estimate.worker_seconds)} with one worker, {duration(estimate.seconds)} with {estimate.workers}; "
-        "less where attacks end early"
-    )
 
 
 def with_settings(text: str, given: "AttackSettings") -> str:
@@ -277,9 +197,9 @@ def parse_words(text: str) -> tuple[str, ...]:
 
 def parse_threats(text: str) -> "tuple[Threat, ...]":
     """Threats by name, from TOML files, or of trainings that `gradveil federate` made."""
-    from gradveil.auditing.plan import split_names
     from gradveil.federated.threats import threats_in
     from gradveil.leakage.threat import parse_threat
+    from gradveil.naming import split_names
 
     found: list[Threat] = []
     for one in split_names(text):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradveil.cli.audit import print_verdicts
 from gradveil.cli.options import DEFAULT_WORKERS, DeviceOptions, JsonOption, SeedOption, WorkersOption
 from gradveil.cli.output import check_folder, emit, say
+from gradveil.cli.verdicts import print_verdicts
 from gradveil.progress import Progress, bar, silent
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gradveil.defenses import Defense
     from gradveil.devices import Device
     from gradveil.training.networks import Network
-    from gradveil.types import Dataset
+    from gradveil.types import Dataset, Split
 
 EMBEDDED = "fashion-mnist-tenth"
 DEFAULT_MODEL = "convnet-16"
@@ -42,6 +42,7 @@ AttackerOption = Annotated[
     str | None,
     Option(help="plain; adaptive: knows the defense; draw: also what it drew; simulate: tries it on guesses."),
 ]
+SplitOption = Annotated[str, Option(help="train or test images are attacked; the attacker may know the others.")]
 IterationsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000_000)]
 RestartsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000)]
 TvOption = Annotated[float | None, Option(help="Weight of total variation. Default: as published.", min=0)]
@@ -154,6 +155,15 @@ def name_around(model: str, normalize: str | None, loss: str | None) -> str:
     if loss is not None and parse_loss(loss) != CROSS_ENTROPY:
         around.append(str(parse_loss(loss)))
     return "@".join([model, *around])
+
+
+def parse_split(text: str) -> "Split":
+    """Which images are attacked."""
+    if text == "train":
+        return "train"
+    if text == "test":
+        return "test"
+    raise GradveilError(f"expected split train or test, got {text!r}")
 
 
 def parse_numbers(text: str, expected: str) -> list[int]:

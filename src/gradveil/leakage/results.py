@@ -147,8 +147,10 @@ def attacker_knowledge(
     """Everything the attacker has besides the gradient, and what it began with; part of every record."""
     labels = {"known": "known", "read": "read off the gradient", "joint": "searched for together with the image"}
     modes = {"eval": "evaluation mode, running statistics known", "train": "training mode, statistics of the batch"}
+    splits = {"train": "training images", "test": "test images, which the network was not trained on"}
     known = {
         "model and weights": "known",
+        "private images": splits[scenario.split],
         "label": labels[attack.labels],
         "batch size": f"known, {scenario.batch}",
         "batch norm": modes[scenario.batch_norm],

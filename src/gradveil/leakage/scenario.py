@@ -11,13 +11,14 @@ from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.training.stage import Stage
+from gradveil.types import Split
 
 UNDEFENDED = "none"
 FEDSGD = "fedsgd"
 BatchNormMode = Literal["eval", "train"]
 _NO_DEFENSE = NoDefense()
 # What a scenario and its key both say in words and numbers.
-_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together", "public")
+_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together", "public", "augment", "split")
 
 
 def defense_title(defense: str) -> str:
@@ -55,6 +56,10 @@ class ScenarioKey:
     compiled: bool = False
     device: str = CPU.kind
     public: bool = True
+    augment: bool = False
+    split: Split = "train"
+    alpha: float | None = None
+    once: bool = False
 
     def parse(self) -> "Scenario":
         """The scenario that the texts name; a bad name is refused here, before anything is computed."""
@@ -62,6 +67,7 @@ class ScenarioKey:
             ("labels", self.labels, (None, *get_args(LabelKnowledge))),
             ("batch norm", self.batch_norm, get_args(BatchNormMode)),
             ("attacker", self.attacker, get_args(Attacker)),
+            ("split", self.split, get_args(Split)),
         ):
             if value not in known:
                 raise GradveilError(f"expected {name} {', '.join(str(one) for one in known if one)}, got {value!r}")
@@ -88,15 +94,18 @@ class ScenarioKey:
             "batch norm in training mode" if self.batch_norm == "train" else "",
             f"labels {self.labels}" if self.labels is not None else "",
             "" if self.public else "no public images",
+            "images cropped and mirrored" if self.augment else "",
+            "test images" if self.split == "test" else "",
         ]
         return ", ".join(part for part in said if part)
 
     @property
     def attack_in_words(self) -> str:
         """The attack with every setting that is not as published."""
-        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "rate", "restarts")}
+        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "rate", "restarts", "alpha")}
         said = [self.attack]
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
+        said += ["once"] if self.once else []
         said += [f"seed {self.seed}"] if self.seed else []
         said += [f"on {self.device}"] if self.device != CPU.kind else []
         return ", ".join(said)
@@ -120,6 +129,8 @@ class Scenario:
       is None is decided when it is known how many attacks there are.
     - `device`: where gradients are computed and attacked.
     - `public`: the attacker has other images of the same kind.
+    - `augment`: participants crop and mirror their images at random first. What they hide then is the image as it came out.
+    - `split`: the private images are training images, as participants have them, or test images, as papers attack them.
 
         Scenario("fashion-mnist-tenth", "convnet-16", Stage(), attacks.fast(), defenses.Prune(0.9))
     """
@@ -139,6 +150,8 @@ class Scenario:
     together: bool | None = None
     device: Device = CPU
     public: bool = True
+    augment: bool = False
+    split: Split = "train"
 
     def __post_init__(self) -> None:
         if self.attacker == "simulate" and not self.attack.can_simulate:

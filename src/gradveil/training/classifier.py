@@ -1,7 +1,7 @@
 """A network that learns under a recipe and behind a defense, as Lightning sees it."""
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 import torch
@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import DataLoader
 from torchmetrics.classification import MulticlassAccuracy
 
-from gradveil.client import freezing_statistics, gradient, loss_of, trainable_parameters
+from gradveil.client import freezing_statistics, gradient, logits_and_loss, trainable_parameters
 from gradveil.defenses import Defense
 from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
@@ -46,6 +46,7 @@ class Classifier(L.LightningModule):
         self.changes_gradient = acts(defense, "gradients")
         if self.computes_gradient and recipe.halve_loss:
             raise GradveilError(f"{defense} computes its own gradient, of the whole loss: train without halving it")
+        self.training_accuracy = MulticlassAccuracy(classes, average="micro")
         self.test_accuracy = MulticlassAccuracy(classes, average="micro")
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
@@ -59,8 +60,8 @@ class Classifier(L.LightningModule):
         if self.computes_gradient:
             return self._loss_for_history()
         with self._drawing("step", self.global_step):
-            loss = loss_of(self.network, self.batch)
-        self._log_loss(loss)
+            logits, loss = logits_and_loss(self.network, self.batch)
+        self._log("training", logits, loss, self.batch.labels)
         return loss / 2 if self.recipe.halve_loss else loss
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
@@ -81,8 +82,8 @@ class Classifier(L.LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_number: int) -> None:
         images, labels = batch
         with self._drawing("test", batch_number):
-            self.test_accuracy.update(self.network(images), labels)
-        self.log("accuracy", self.test_accuracy, batch_size=len(labels))
+            logits, loss = logits_and_loss(self.network, Batch(images, labels))
+        self._log("test", logits, loss, labels)
 
     def configure_optimizers(self) -> Any:
         recipe, parameters = self.recipe, self.network.parameters()
@@ -94,12 +95,16 @@ class Classifier(L.LightningModule):
         if not len(self.batch.labels):
             return torch.zeros(())
         with torch.no_grad(), freezing_statistics(self.network), self._drawing("step", self.global_step):
-            loss = loss_of(self.network, self.batch)
-        self._log_loss(loss)
+            logits, loss = logits_and_loss(self.network, self.batch)
+        self._log("training", logits, loss, self.batch.labels)
         return loss
 
-    def _log_loss(self, loss: Tensor) -> None:
-        self.log("loss", loss.detach(), on_step=False, on_epoch=True, batch_size=len(self.batch.labels))
+    def _log(self, what: Literal["training", "test"], logits: Tensor, loss: Tensor, labels: Tensor) -> None:
+        """Into the epoch's means; those of a loss are over images."""
+        accuracy = self.training_accuracy if what == "training" else self.test_accuracy
+        accuracy.update(logits.detach(), labels)
+        figures = {f"{what}_loss": loss.detach(), f"{what}_accuracy": accuracy}
+        self.log_dict(figures, on_step=False, on_epoch=True, batch_size=len(labels))
 
     def _drawing(self, *path: str | int) -> AbstractContextManager[None]:
         return drawing(self.network, normal_source(generator(self.seed, "draws", *path)))

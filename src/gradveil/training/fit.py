@@ -18,7 +18,7 @@ from torch import nn
 from gradveil.defenses import Defense, NoDefense, with_expected_batch
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
-from gradveil.io.files import claim, releasing, write_csv
+from gradveil.io.files import claim, releasing
 from gradveil.io.tensors import content_hash
 from gradveil.models import Model, model_name, untrained_model
 from gradveil.models.weights import ModelCard, save_weights
@@ -27,6 +27,7 @@ from gradveil.training.accelerator import AnyAccelerator
 from gradveil.training.batches import plain_loader, training_loader
 from gradveil.training.checkpoints import AtomicCheckpoints, damaged
 from gradveil.training.classifier import Classifier
+from gradveil.training.history import FIGURES, EpochFigures, write_history
 from gradveil.training.recipe import Recipe
 from gradveil.types import Dataset
 
@@ -35,7 +36,7 @@ SETTINGS, CHECKPOINT = "settings.json", "last.ckpt"
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished training: test accuracy after the last epoch and of the best one, and where the weights are."""
+    """A finished training: test accuracy after the last epoch and of the best one, every epoch, and where the weights are."""
 
     accuracy: float
     # Chosen by looking at the test images, hence optimistic; `accuracy` is the one to quote.
@@ -45,6 +46,7 @@ class TrainingResult:
     weights: Path
     best_weights: Path
     device: str
+    history: tuple[EpochFigures, ...]
 
     @property
     def accuracy_se(self) -> float:
@@ -113,7 +115,7 @@ def train(
             raise damaged(resumed, f"{type(error).__name__}: {str(error)[:200]}") from error
     if resumed is not None and len(callback.history) != recipe.epochs:
         raise damaged(resumed, f"{len(callback.history)} of {recipe.epochs} epochs")
-    accuracies = [row["accuracy"] for row in callback.history]
+    accuracies = [row.test_accuracy for row in callback.history]
     return TrainingResult(
         accuracy=accuracies[-1],
         best_accuracy=max(accuracies),
@@ -122,6 +124,7 @@ def train(
         weights=callback.last,
         best_weights=callback.best,
         device=device.kind,
+        history=tuple(callback.history),
     )
 
 
@@ -134,16 +137,16 @@ class TrainingProgress(Checkpoint):
         self.last = folder / "last.safetensors"
         self.best = folder / "best.safetensors"
         self.table = folder / "history.csv"
-        self.history: list[dict[str, float]] = []
+        self.history: list[EpochFigures] = []
         # Whether the checkpoint, if there is one, has been read.
         self.started = False
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history}
+        return {"history": [asdict(row) for row in self.history]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = [
-            {"epoch": int(row["epoch"]), "loss": float(row["loss"]), "accuracy": float(row["accuracy"])}
+            EpochFigures(int(row["epoch"]), *(float(row[name]) for name in FIGURES[1:]))
             for row in state_dict["history"]
         ]
 
@@ -160,13 +163,13 @@ class TrainingProgress(Checkpoint):
 
     def on_train_epoch_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         epoch = trainer.current_epoch + 1
-        row = {name: float(trainer.callback_metrics[name]) for name in ("loss", "accuracy")}
-        self.history.append({"epoch": epoch, **row})
-        card = replace(self.card, epochs=epoch, accuracy=row["accuracy"])
-        if row["accuracy"] > max((past["accuracy"] for past in self.history[:-1]), default=-1.0):
+        row = EpochFigures(epoch, *(float(trainer.callback_metrics[name]) for name in FIGURES[1:]))
+        self.history.append(row)
+        card = replace(self.card, epochs=epoch, accuracy=row.test_accuracy)
+        if row.test_accuracy > max((past.test_accuracy for past in self.history[:-1]), default=-1.0):
             save_weights(self.best, self.network, card)
         save_weights(self.last, self.network, card)
-        write_csv(self.table, ["epoch", "loss", "accuracy"], self.history)
+        write_history(self.table, self.history)
         trainer.save_checkpoint(self.checkpoint)
 
 
