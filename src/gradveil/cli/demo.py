@@ -146,6 +146,7 @@ def run_demo(
         trainings=size.trainings,
         seed=seed,
         device=device,
+        tune=False,  # the published setting works on this network
     )
     names = ", ".join(map(str, plan.defenses))
     say(f"2/3 training {MODEL} with each defense, {size.trainings} times: what does it cost?")
