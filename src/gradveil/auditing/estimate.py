@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,8 +11,10 @@ import torch
 from torch import nn
 
 from gradveil.attacks import Attack, Inversion, Reconstruction
+from gradveil.auditing.choice import candidates
 from gradveil.auditing.matrix import spread_indices
 from gradveil.auditing.plan import AuditPlan
+from gradveil.auditing.tuning import tuning_images
 from gradveil.client import batch_norm_mode
 from gradveil.defenses import NoDefense
 from gradveil.leakage.results import results_of
@@ -117,6 +120,8 @@ def estimate_audit(
             found = dict(jobs(partial(attack_cost, network, dataset, indices), wanted.values()))
             shares = {key: times[key] * (plan.images // key.batch) for key in wanted}
             costs += [replace(found[key], times=shares[key]) for key in wanted]
+            if defense == NoDefense():
+                costs += trial_costs(plan, dataset, indices, stage, found)
             advance(1)
     trainings, steps = training_steps(plan, dataset)
     per_step = seconds_per_step(source, dataset) if steps else 0.0
@@ -150,6 +155,22 @@ def training_steps(plan: AuditPlan, dataset: Dataset) -> tuple[int, int]:
     trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
     early = sum(int(one.count) for one in plan.every_stage if one.unit == "steps")
     return trainings, trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
+
+
+def trial_costs(
+    plan: AuditPlan, dataset: Dataset, indices: Sequence[int], stage: Stage, found: Mapping[ScenarioKey, AttackCost]
+) -> list[AttackCost]:
+    """What the settings take that are tried first; none takes longer than the attack as it is, whose cost was `found`."""
+    private = dataset.private_and_public(plan.split)[0]
+    costs = []
+    for attack in plan.attacks:
+        tried, times = candidates(attack), 0
+        for where in plan.every_stage if len(tried) > 1 else ():
+            key = replace(plan.trial_scenario(dataset.name, where, attack), stage=stage).key
+            times += len(tried) * len(tuning_images(plan, private, indices, where)) // key.batch
+        if times:
+            costs.append(replace(found[key], attack=f"{key.attack}, {len(tried)} settings tried first", times=times))
+    return costs
 
 
 class _Enough(Exception):

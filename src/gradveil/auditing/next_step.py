@@ -9,7 +9,6 @@ from gradveil.auditing.verdicts import FAILED, LEAKS
 from gradveil.leakage.scenario import UNDEFENDED
 
 TRAININGS = 3
-STRONGER = "inverting-gradients"
 
 
 @dataclass(frozen=True)
@@ -29,15 +28,14 @@ def next_step(study: Study) -> NextStep | None:
         defenses = [one.overall.defense for one in summaries if one.overall.defense != UNDEFENDED]
         options = {"--defenses": ",".join(defenses)} if defenses else {}
         return NextStep("Audit the network, with attackers who know the defense.", _command("audit", network | options))
+    bare = next((one for one in summaries if one.overall.defense == UNDEFENDED), None)
+    if bare is not None and bare.overall.level == FAILED:
+        tries = (one for network, one in study.next_tries.items() if network[:2] == (dataset, model))
+        words, command = next(tries, ("a stronger attack", ""))
+        return NextStep(f"So far nothing is tested: the attack failed. Try {words}.", command) if command else None
     if not study.run.notes.commands:
         return None
     again = _Audit.of(study, network)
-    bare = next((one for one in summaries if one.overall.defense == UNDEFENDED), None)
-    if bare is not None and bare.overall.level == FAILED:
-        return NextStep(
-            "Try a stronger attack: so far nothing is tested.",
-            again.with_options({"--attacks": ",".join(dict.fromkeys((*plan.attacks, STRONGER)))}),
-        )
     best = most_helpful(summaries)
     return _after_help(study, best, network, again)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradveil.auditing.accuracy import Accuracy
+from gradveil.auditing.choice import Choice
 from gradveil.auditing.claim import REMEDY
 from gradveil.auditing.perception import PerceptualDistance
 from gradveil.auditing.properties import StageProperties
@@ -55,6 +56,7 @@ class Table(Generic[T]):
 
 ACCURACIES = Table("accuracies.json", Accuracy, lambda one: (one.defense, one.seed))
 PROPERTIES = Table("properties.json", StageProperties, lambda one: (one.stage, one.index))
+TRIALS = Table("trials.json", Choice, lambda one: (one.stage, one.attack))
 PERCEPTION = Table(
     "lpips.json", PerceptualDistance, lambda one: (one.stage, one.defense, one.attack, one.attacker, one.index)
 )

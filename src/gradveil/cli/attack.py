@@ -18,8 +18,12 @@ from gradveil.cli.options import (
     IterationsOption,
     LabelsOption,
     NetworkOptions,
+    RateOption,
+    RestartsOption,
     RunOptions,
     SplitOption,
+    StartOption,
+    TvOption,
     WorkersOption,
     parse_split,
 )
@@ -45,9 +49,10 @@ class ScenarioOptions:
     users: Annotated[int, Option(help="The attacker sees only the mean of so many users.", min=1, max=10_000)] = 1
     batch_norm: Annotated[str, Option(help="eval or train: how batch norm works in client and attack.")] = "eval"
     iterations: IterationsOption = None
-    restarts: Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000)] = None
-    tv: Annotated[float | None, Option(help="Weight of total variation. Default: as published.", min=0)] = None
-    start: Annotated[str | None, Option(help="First guess: noise, zeros, pattern, class-mean or public-image.")] = None
+    restarts: RestartsOption = None
+    tv: TvOption = None
+    start: StartOption = None
+    rate: RateOption = None
     labels: LabelsOption = None
     alpha: Annotated[float | None, Option(help="Weight of CPL's term for the label. Default: 1e-3.", min=0)] = None
     once: Annotated[

@@ -1,4 +1,4 @@
-"""What an audit prints: three answers, a row per defense, and before it begins what it will take."""
+"""What an audit prints: three answers, a row per defense, how much the attacks were given, and beforehand what it would take."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -72,6 +72,14 @@ def print_verdicts(study: "Study") -> None:
                     for step in steps
                 ],
             )
+
+
+def print_efforts(study: "Study") -> None:
+    """Print how much the attacks were given, and what to try where they failed."""
+    for said in (*study.efforts, *(one.words for one in study.run.choices)):
+        typer.echo(said)
+    for (_, model, stage), (words, how) in study.next_tries.items():
+        typer.echo(f"\nAttack failed on {model}, {stage}. Next to try: {words}:\n    {how}")
 
 
 def _accuracy(study: "Study", dataset: str, model: str, defense: str) -> tuple[str, str]:

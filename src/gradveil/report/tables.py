@@ -34,6 +34,11 @@ def write_markdown(study: Study, folder: Path) -> Path:
         lines += [*_table(rows), ""]
         lines += [f"- {_text(f'{defense_title(one.overall.defense)}: {one.overall.text}')}" for one in summaries]
         placebo = study.placebos[dataset, model]
+        lines += [
+            f"- {_text(f'{stage}: attack failed; next to try: {how or words}')}"
+            for (name, network, stage), (words, how) in study.next_tries.items()
+            if (name, network) == (dataset, model)
+        ]
         lines += ["", "" if placebo is None else f"Placebo: {placebo.text}", ""]
     for (dataset, model, stage), judgments in study.stages.items():
         lines += [f"### {_text(str(stage))} {_text(model)} on {_text(dataset)}, attacker by attacker", ""]
@@ -46,6 +51,8 @@ def write_markdown(study: Study, folder: Path) -> Path:
     if trouble:
         lines += ["## What is missing", "", *(f"- {_text(line)}" for line in trouble), ""]
     words = {
+        **({"Iterations": "; ".join(study.efforts)} if study.efforts else {}),
+        **({"Settings tried first": "; ".join(one.words for one in run.choices)} if run.choices else {}),
         "What this could have found": " ".join(describe_power_of(study)),
         "Not measured": OTHER_THREAT,
         **DEFINITIONS,
