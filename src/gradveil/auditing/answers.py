@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.study import DefenseSummary, Study
-from gradveil.auditing.verdicts import FAILED, LEAKS, PROTECTS, Grade, Tone, Verdict
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Grade, Level, Tone, Verdict
 from gradveil.defenses.words import defense_in_words
 from gradveil.leakage.identification import Identification
 from gradveil.leakage.scenario import UNDEFENDED
 
 CHEAP = 0.02  # of accuracy: what surely costs no more is shown as good news
 LEAK, HELP, COST = "Do I leak?", "What helps most?", "What does it cost?"
+_BEST_FIRST: tuple[Level, ...] = (PROTECTS, CANNOT_TELL, LEAKS)
 _LEAKING: dict[Grade, tuple[str, str]] = {
     "exact": ("Yes, exactly.", "The private images themselves are rebuilt."),
     "recognisable": ("Yes.", "More often than not the right image is picked out of all others of its class."),
@@ -53,14 +54,16 @@ def defenses_of(summaries: Sequence[DefenseSummary]) -> list[DefenseSummary]:
 
 
 def most_helpful(summaries: Sequence[DefenseSummary]) -> DefenseSummary | None:
-    """The defense that clearly lowers the leak, one that protects before others; None where none does.
+    """The defense that clearly lowers the leak; None where none does.
 
-    Of those that the lowest figure does not clearly beat, it is the one that costs least.
+    One that protects comes before one that cannot be judged, and that before one that leaks. Of those of one kind that the
+    lowest figure does not clearly beat, it is the one that costs least.
     """
     helping = [one for one in defenses_of(summaries) if _saves(one) and one.overall.level != FAILED]
     if not helping:
         return None
-    helping = [one for one in helping if one.overall.level == PROTECTS] or helping
+    level = min((one.overall.level for one in helping), key=_BEST_FIRST.index)
+    helping = [one for one in helping if one.overall.level == level]
     lowest = min(one.worst.percentile for one in helping)
     tied = [one for one in helping if one.worst.identified is not None and one.worst.identified.low <= lowest]
     return min(tied or helping, key=lambda one: (_price(one), one.worst.percentile))
