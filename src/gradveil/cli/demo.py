@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradveil.cli.audit import print_verdicts
 from gradveil.cli.options import DEFAULT_WORKERS, DeviceOptions, JsonOption, SeedOption, WorkersOption
 from gradveil.cli.output import check_folder, emit, say
+from gradveil.cli.verdicts import print_verdicts
 from gradveil.progress import Progress, bar, silent
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ def run_demo(
         trainings=size.trainings,
         seed=seed,
         device=device,
+        tune=False,  # the published setting works on this network
     )
     names = ", ".join(map(str, plan.defenses))
     say(f"2/3 training {MODEL} with each defense, {size.trainings} times: what does it cost?")
