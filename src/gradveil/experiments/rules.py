@@ -131,6 +131,15 @@ def each(*rules: Rule) -> Rule:
     return rule
 
 
+def at_scale(*, cpu: Rule, paper: Rule) -> Rule:
+    """One rule per scale, where networks have other names."""
+
+    def rule(result: Result) -> Verdict:
+        return (paper if result.scale == "paper" else cpu)(result)
+
+    return rule
+
+
 def better_than_others(hybrid: str) -> Rule:
     """Table 3: the hybrid hides more than every other defense, or costs less where one hides as much."""
 

@@ -42,7 +42,6 @@ ONE_EPOCH = Recipe(epochs=1)
 
 ADAM = "adam+cosine"
 QUICK = f"{ADAM}:iterations=200"
-TWO_STEPS = f"{ADAM}:iterations=2"
 # Of a tenth of a tenth: a training step or two.
 TINY = f"{TENTH}[:128]"
 

@@ -3,7 +3,7 @@
 from gradveil.experiments.catalogue.common import CIFAR, NONE, ONE_EPOCH, SHORT, TENTH, TINY, shorten
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import alike, found, more_in
+from gradveil.experiments.rules import alike, at_scale, found, more_in
 
 ATTACK = "inverting-gradients"
 SMALL = "adam+cosine:iterations=200"
@@ -63,7 +63,10 @@ INVERTING_GRADIENTS = Experiment(
             "IG width",
             "geiping2020",
             "Wider networks give more away.",
-            more_in({"model": SMALL_WIDTHS[2]}, {"model": SMALL_WIDTHS[0]}),
+            at_scale(
+                cpu=more_in({"model": SMALL_WIDTHS[2]}, {"model": SMALL_WIDTHS[0]}),
+                paper=more_in({"model": WIDTHS[2]}, {"model": WIDTHS[0]}),
+            ),
         ),
         Claim(
             "IG batches",

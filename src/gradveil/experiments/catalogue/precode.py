@@ -1,7 +1,5 @@
 """PRECODE (Scheliga et al., 2022): a variational bottleneck, its accuracy and what is rebuilt; and its settings."""
 
-from dataclasses import replace
-
 from gradveil.experiments.catalogue.common import GENTLE, NONE, ONE_EPOCH, TENTH, TINY, shorten
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
@@ -32,7 +30,7 @@ PRECODE = Experiment(
         for model in ("mlp", "lenet")
     ),
     cpu=tuple(_small(dataset, model) for dataset in (MEDICAL, TENTH) for model in ("mlp-256", "lenet")),
-    smoke=(replace(_small(TINY, "lenet"), attacks=(shorten("idlg"),), images=2, recipe=ONE_EPOCH),),
+    smoke=(Grid(TINY, "lenet-2", (NONE, "precode:k=4"), (shorten("idlg"),), STAGES, images=2, recipe=ONE_EPOCH),),
     claims=(
         Claim(
             "PRECODE privacy",
@@ -71,7 +69,17 @@ PRECODE_SWEEP = Experiment(
     published="Section 4 of the supplement (Scheliga et al., 2022)",
     paper=(Grid("cifar10", "mlp", SWEEP, ("idlg:restarts=1", "inverting-gradients"), STAGES, recipe=LONG),),
     cpu=(Grid(TENTH, "mlp-256", SWEEP, ("adam+cosine:iterations=200",), STAGES, recipe=GENTLE),),
-    smoke=(Grid(TINY, "mlp-16", (NONE, USUAL, PLACES[0]), (shorten("idlg"),), STAGES, images=2, recipe=ONE_EPOCH),),
+    smoke=(
+        Grid(
+            TINY,
+            "mlp-16",
+            (NONE, "precode:k=4", "precode:k=4,at=net.layers.3"),
+            (shorten("idlg"),),
+            STAGES,
+            images=2,
+            recipe=ONE_EPOCH,
+        ),
+    ),
     claims=(
         Claim(
             "PRECODE k", "scheliga2022", "k has no notable impact on the quality of reconstructions.", each(*_EVERY_K)
