@@ -23,6 +23,7 @@ from gradveil.attacks.priors import (
     TotalVariation,
     looking_inside,
 )
+from gradveil.attacks.sprint import sprint
 from gradveil.attacks.width import SEATS
 from gradveil.client import FedAvg, share
 from gradveil.datasets import load
@@ -522,3 +523,25 @@ def test_images_that_do_not_fit_the_model(fashion: Dataset, lenet: nn.Module) ->
         Evidence(lenet, share(lenet, batch), (3, 28, 28), labels=batch.labels)
     with pytest.raises(GradveilError, match="1 to 100 images, got 101"):
         Evidence(lenet, share(lenet, batch), SHAPE, images=101)
+
+
+def test_a_sprint_ends_the_attack_where_it_matches(fashion: Dataset, lenet: nn.Module) -> None:
+    attack, batch = parse_attack("tenth"), batch_of(fashion, 8)
+    assert isinstance(attack, Inversion)
+    evidence = evidence_of(lenet, batch)
+    found, spent = sprint(attack, evidence, seed=0)
+    assert found is not None
+    assert spent == 20 * found.iterations < attack.iterations
+    assert float(metrics.psnr(found.images, batch.images)) > 40
+    assert torch.equal(attack(evidence, seed=0).images, found.images)
+
+
+def test_where_sprints_get_stuck_the_search_has_the_rest(fashion: Dataset) -> None:
+    attack = parse_attack("tenth", iterations=90)
+    assert isinstance(attack, Inversion)
+    evidence = evidence_of(untrained_model("convnet-2", fashion).eval(), batch_of(fashion, 8))
+    found, spent = sprint(attack, evidence, seed=0)
+    assert found is None
+    assert 0 < spent < 90
+    rest = replace(attack, sprints=0, iterations=90 - spent)
+    assert torch.equal(attack(evidence, seed=0).images, rest(evidence, seed=0).images)

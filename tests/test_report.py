@@ -732,9 +732,7 @@ def test_the_wall_sorts_and_filters(large: Path, browser: object) -> None:
         assert list(zip(tab.shown(), tab.shown("detail"), strict=True)) == first
         page.click("[data-sort=index]")
         assert tab.shown("index") == sorted(tab.shown("index"))
-        page.press(
-            "#wall-more", "Enter"
-        )  # by key: tiles that are still drawn move the button away from under a pointer
+        page.press("#wall-more", "Enter")  # tiles that are still drawn would move it away from under a pointer
         assert len(tab.shown()) == 300
         page.select_option("[data-filter=defense]", "gaussian:0.01")
         page.select_option("[data-filter=stage]", "untrained")

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,9 @@ from gradveil.errors import GradveilError
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.threats import threat_of, threats_in
 from gradveil.leakage.scenario import Scenario
+from gradveil.leakage.shares import Share
 from gradveil.leakage.threat import THREATS, Clients, Knowledge, Threat, parse_threat, read_threat
+from gradveil.models import untrained_model
 from gradveil.report.page import write_page
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
@@ -87,7 +90,7 @@ def test_a_file_says_what_a_threat_is(tmp_path: Path) -> None:
     threat = read_threat(path)
     assert threat.describe() == (
         "16 images per participant, local steps on 4 at a time, 2 epochs, mean of 2 participants, batch norm at work, "
-        "labels read off, order not known"
+        "labels read off, order not known, at step 0 and a network that is trained"
     )
     path.write_text("[clients]\nimages = 2\n")
     assert read_threat(path) == Threat("ours", clients=Clients(images=2))
@@ -168,10 +171,41 @@ def test_one_audit_of_several_threats_is_one_row_of_steps(small: Dataset, tmp_pa
     assert "{" not in "".join(page.split("<dt>threats</dt>")[1:])[:200]
 
 
+def test_participants_may_crop_and_mirror_their_images(small: Dataset) -> None:
+    threat = parse_threat("worst-case:augment=True")
+    scenario = threat.on(Scenario(small.name, "mlp-8", Stage(), attacks.fast(iterations=2)))
+    network = untrained_model("mlp-8", small).eval()
+    found = Share.of(scenario, network, small.train, (3,), small.test)
+    again = Share.of(scenario, network, small.train, (3,), small.test)
+    assert torch.equal(found.originals.images, again.originals.images)
+    assert not torch.equal(found.originals.images, small.train.images[[3]])
+    (lineup,) = found.lineups
+    assert lineup is not None
+    assert torch.equal(lineup.images[:1], found.originals.images)
+    # Decoys come out as the image does: none of them is as it is in the dataset.
+    assert not any(
+        torch.equal(image, small.train.images[at]) for image, at in zip(lineup.images[1:], lineup.decoys, strict=True)
+    )
+    assert scenario.key.threat_in_words == "images cropped and mirrored"
+    assert scenario.key.parse() == scenario
+
+
+def test_a_local_optimizer_is_part_of_a_threat() -> None:
+    threat = parse_threat("fedavg:optimizer=adam,rate=0.001")
+    assert threat.clients.client == FedAvg(0.001, 4, 2, 0, "adam")
+    assert parse_threat(str(threat)) == threat
+    assert "adam" in threat.describe()
+    with pytest.raises(GradveilError, match="momentum of sgd"):
+        parse_threat("fedavg:momentum=0.5,optimizer=adam")
+    with pytest.raises(GradveilError, match="sgd, adam"):
+        parse_threat("fedavg:optimizer=lion")
+
+
 def test_a_training_is_a_threat_by_itself(tmp_path: Path) -> None:
-    plan = FederatedPlan("fashion-mnist-tenth", "lenet", batch=8, client="fedavg:lr=0.02,batch=4,epochs=3")
+    plan = FederatedPlan("fashion-mnist-tenth", "lenet", batch=8, client="fedavg:lr=0.02,batch=4,epochs=3,momentum=0.9")
     threat = threat_of(plan, 2, name="ours")
-    assert threat.clients == Clients(8, epochs=3, batch=4, rate=0.02, summed=2, batch_norm="train")
+    local = Clients(8, epochs=3, batch=4, rate=0.02, momentum=0.9)
+    assert threat.clients == replace(local, augment=True, summed=2, batch_norm="train")
     (tmp_path / "settings.json").write_text('{"curious": {"sums": [1, 5]}, ' + plan.to_json()[1:])
     assert [one.users for one in threats_in(tmp_path)] == [1, 5]
     (tmp_path / "settings.json").write_text("[]")

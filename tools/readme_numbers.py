@@ -164,22 +164,6 @@ def tenth(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table2(record: dict[str, Any]) -> str:
-    """The six attacks of Table 2, from `python -m bench.table2`."""
-    lines = ["| attack | defense | PSNR here | n (diverged) | published PSNR |", "|---|---|---|---|---|"]
-    for row in record["rows"]:
-        here = "" if row["psnr"] is None else f"{row['psnr']:.1f} ± {row['psnr_sd'] or 0:.1f}"
-        count = f"{row['n']} ({row['diverged']})"
-        lines.append(f"| {row['attack']} | `{row['defense']}` | {here} | {count} | {row['published']:.2f} |")
-    orders = ", ".join(f"{value:+.2f} for `{defense}`" for defense, value in record["rank_correlation"].items())
-    lines.append(
-        f"\n{record['model']}, {record['epochs']} epochs on {record['dataset']} ({record['accuracy']:.0%} accuracy), an eighth "
-        "of the published iterations; PSNR in dB to the shared image, as published, with the standard deviation between images. "
-        f"Spearman's correlation of the attacks' order with the published one: {orders}."
-    )
-    return "\n".join(lines) + "\n"
-
-
 # What a cell with an identification says.
 IDENTIFIED = (
     "the mean fraction of other images of its class that the private image ranks above (95% interval; 50% is chance), and how "
@@ -553,7 +537,6 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "predictors": (predictors, "predictors"),
     "inverting": (inverting, "inverting"),
     "tenth": (tenth, "tenth"),
-    "table2": (table2, "table2"),
     "adaptive": (adaptive, "adaptive"),
     "precode": (precode, "precode"),
     "defenses": (defenses, "defenses"),

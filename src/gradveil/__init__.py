@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from gradveil.models.normalizing import with_normalization
     from gradveil.report import write_page
     from gradveil.scores import Scorer
-    from gradveil.searching import SearchPlan, search
+    from gradveil.searching import PublishedPlan, SearchPlan, search
     from gradveil.training import Recipe, train
     from gradveil.training.stage import Stage
     from gradveil.transforms import Policy, PolicyDataset, PolicyTransform, load_policy, register
@@ -76,6 +76,7 @@ _HOMES = {
     "Policy": "transforms",
     "PolicyDataset": "transforms",
     "PolicyTransform": "transforms",
+    "PublishedPlan": "searching",
     "Recipe": "training",
     "Scenario": "leakage.scenario",
     "Clients": "leakage.threat",
@@ -121,6 +122,7 @@ __all__ = [
     "Policy",
     "PolicyDataset",
     "PolicyTransform",
+    "PublishedPlan",
     "Recipe",
     "Scenario",
     "Scorer",

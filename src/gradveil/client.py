@@ -4,9 +4,10 @@ A client is differentiable: where the images (or soft labels) ask for gradients,
 That is how an attacker tries a guess out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,10 @@ from gradveil.naming import format_setting, format_settings, parse_settings, unk
 from gradveil.randomness import generator
 from gradveil.types import Batch, Gradients
 
+# How local steps go: along the gradient (with momentum where there is some), or as Adam does.
+LocalOptimizer = Literal["sgd", "adam"]
+# Adam's usual settings (Kingma and Ba, 2015).
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8
 # (model, batch) -> what is shared; the model is left as it was.
 Client = Callable[[nn.Module, Batch], Gradients]
 
@@ -49,11 +54,12 @@ def gradient(model: nn.Module, batch: Batch) -> Gradients:
 
 @dataclass(frozen=True)
 class FedAvg:
-    """Share what `epochs` passes of plain SGD over the images change, in pieces of `batch`: (w - w after) / lr.
+    """Share what `epochs` passes over the images change, in pieces of `batch`: (w - w after) / lr.
 
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017. Divided by the
-    rate, a single step is the gradient itself. `order` is a seed: with it every pass has an order of its own, without it images
-    come as they are given.
+    rate, a single step of SGD is the gradient itself. `order` is a seed: with it every pass has an order of its own, without it
+    images come as they are given. Steps are those of SGD, with `momentum` where it is given, or of Adam; both begin anew with
+    every message.
 
         update = FedAvg(lr=0.01, batch=8)(model, batch)
     """
@@ -62,8 +68,16 @@ class FedAvg:
     batch: int = 1
     epochs: int = 1
     order: int | None = None
+    optimizer: LocalOptimizer = "sgd"
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.optimizer not in get_args(LocalOptimizer):
+            raise unknown(self.optimizer, get_args(LocalOptimizer), "local optimizer")
+        if not 0 <= self.momentum < 1 or (self.momentum and self.optimizer != "sgd"):
+            raise GradveilError(
+                f"expected a momentum of sgd from 0 to below 1, got {self.momentum:g}, {self.optimizer}"
+            )
         if self.batch < 1 or self.epochs < 1 or not 0 < self.lr < 1000:
             raise GradveilError(
                 f"fedavg needs batch, epochs and lr above 0, got {self.batch}, {self.epochs}, {self.lr:g}"
@@ -77,14 +91,15 @@ class FedAvg:
         """The same, but batch norm in training mode remembers the batches, as it does while a network is trained."""
         names, start = trainable_parameters(model)
         keep, weights = _is_differentiable(batch), start
+        direction = _adam() if self.optimizer == "adam" else _momentum(self.momentum)
         for epoch in range(self.epochs):
             for piece in torch.split(self._order(len(batch.images), epoch), self.batch):
                 if not keep:
                     weights = tuple(weight.detach().requires_grad_() for weight in weights)
                 chosen = Batch(batch.images[piece], batch.labels[piece])
                 loss = loss_of(model, chosen, dict(zip(names, weights, strict=True)))
-                steps = torch.autograd.grad(loss, weights, create_graph=keep, allow_unused=True, materialize_grads=True)
-                weights = tuple(w - self.lr * step for w, step in zip(weights, steps, strict=True))
+                found = torch.autograd.grad(loss, weights, create_graph=keep, allow_unused=True, materialize_grads=True)
+                weights = tuple(w - self.lr * step for w, step in zip(weights, direction(found), strict=True))
         changes = ((before - after) / self.lr for before, after in zip(start, weights, strict=True))
         return {name: change if keep else change.detach() for name, change in zip(names, changes, strict=True)}
 
@@ -100,6 +115,40 @@ class FedAvg:
         if self.order is None:
             return torch.arange(images)
         return torch.randperm(images, generator=generator(self.order, "local order", epoch))
+
+
+Direction = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+
+
+def _momentum(factor: float) -> Direction:
+    """The gradient and what is left of those before it, as torch.optim.SGD has it."""
+    velocity: Sequence[Tensor] = ()
+
+    def direction(gradient: Sequence[Tensor]) -> Sequence[Tensor]:
+        nonlocal velocity
+        velocity = [factor * v + g for v, g in zip(velocity, gradient, strict=True)] if velocity else gradient
+        return velocity
+
+    return direction if factor else lambda gradient: gradient
+
+
+def _adam() -> Direction:
+    """As torch.optim.Adam has it; differentiable also where a gradient is zero."""
+    means: Sequence[Tensor] = ()
+    squares: Sequence[Tensor] = ()
+    count = 0
+
+    def direction(gradient: Sequence[Tensor]) -> Sequence[Tensor]:
+        nonlocal means, squares, count
+        (first, second), count = _BETAS, count + 1
+        before = means or [torch.zeros_like(g) for g in gradient], squares or [torch.zeros_like(g) for g in gradient]
+        means = [first * m + (1 - first) * g for m, g in zip(before[0], gradient, strict=True)]
+        squares = [second * v + (1 - second) * g * g for v, g in zip(before[1], gradient, strict=True)]
+        # The root of zero has no slope, and nothing moves there.
+        roots = [(v / (1 - second**count)).clamp_min(torch.finfo(v.dtype).tiny).sqrt() for v in squares]
+        return [m / (1 - first**count) / (root + _EPSILON) for m, root in zip(means, roots, strict=True)]
+
+    return direction
 
 
 @dataclass(frozen=True)
@@ -147,6 +196,10 @@ def format_client(client: Client) -> str:
         return "fedsgd"
     if isinstance(client, FedAvg):
         settings = f"lr={format_setting(client.lr)},batch={client.batch},epochs={client.epochs}"
+        if client.optimizer != "sgd":
+            settings += f",optimizer={client.optimizer}"
+        if client.momentum:
+            settings += f",momentum={format_setting(client.momentum)}"
         return f"fedavg:{settings}" + ("" if client.order is None else f",order={client.order}")
     return format_settings(client, getattr(client, "__name__", type(client).__name__))
 

@@ -60,7 +60,7 @@ def format_setting(value: object) -> str:
     """A setting as it stands in a name."""
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return "+".join(value) if isinstance(value, tuple) else str(value)
+    return "+".join(map(format_setting, value)) if isinstance(value, tuple) else str(value)
 
 
 def describe(thing: object) -> str:
@@ -96,13 +96,17 @@ def _read(kind: Callable[..., object], name: str, key: str, value: str) -> objec
     if str in choices:
         return value
     if int in choices or float in choices:
-        number: type[int] | type[float] = int if int in choices else float
-        try:
-            return number(value)
-        except (ValueError, OverflowError):
-            what = "a whole number" if number is int else "a number"
-            raise GradveilError(f"{name!r}: {key} must be {what}, got {value!r}") from None
-    return tuple(value.split("+"))
+        return _number(int if int in choices else float, name, key, value)
+    parts = re.split(r"(?<![eE])\+", value)  # 1e+3 is one number
+    return tuple(_number(float, name, key, one) for one in parts) if float in get_args(hint) else tuple(parts)
+
+
+def _number(kind: type[int] | type[float], name: str, key: str, value: str) -> float:
+    try:
+        return kind(value)
+    except (ValueError, OverflowError):
+        what = "a whole number" if kind is int else "a number"
+        raise GradveilError(f"{name!r}: {key} must be {what}, got {value!r}") from None
 
 
 def format_settings(thing: object, name: str) -> str:
@@ -131,5 +135,5 @@ def digest_of(thing: object) -> str:
 def _setting(thing: object, name: str) -> str:
     value = getattr(thing, name)
     plain = value is None or isinstance(value, str | int | float)
-    words = isinstance(value, tuple) and all(isinstance(one, str) for one in value)
+    words = isinstance(value, tuple) and all(isinstance(one, str | float) for one in value)
     return format_setting(value) if plain or words else f"~{digest_of(value)}"

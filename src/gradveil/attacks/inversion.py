@@ -15,6 +15,7 @@ from gradveil.attacks.optimizers import Optimizer
 from gradveil.attacks.priors import GroupConsistency, Prior
 from gradveil.attacks.reconstruction import Reconstruction
 from gradveil.attacks.restarts import Restart
+from gradveil.attacks.sprint import sprint
 from gradveil.attacks.starts import STARTS
 from gradveil.attacks.width import SEATS, most_together
 from gradveil.errors import GradveilError
@@ -43,6 +44,8 @@ class Inversion(Attack):
     - `draws` is what is known of what the network drew at random.
     - `averaging` takes the running mean of the guesses over about this fraction of the run. Signed steps jump around the image
       that they are after, and their mean is nearer to it.
+    - `sprints` are short runs of LBFGS before the search. Where one matches, the attack is over; else the search has the
+      iterations that they left, every evaluation counted.
     - `compiled` runs the loop through `torch.compile`. It needs a C++ compiler and pays for long runs. Simulations, priors that
       look inside and local training run as they are.
 
@@ -66,6 +69,7 @@ class Inversion(Attack):
     good_enough: float = 0.0
     patience: int | None = None
     progress: float = 0.5
+    sprints: int = 0
     compiled: bool = False
     name: str = ""
 
@@ -80,17 +84,21 @@ class Inversion(Attack):
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         """The best of the restarts."""
+        if self.sprints:
+            found, spent = sprint(self, evidence, seed=seed, on_iteration=on_iteration)
+            rest = replace(self, sprints=0, iterations=max(1, self.iterations - spent))
+            return found or rest(evidence, seed=seed, on_iteration=on_iteration)
         restarts = [Restart.of(self, evidence, seed, restart) for restart in range(self.restarts)]
         if self.is_grouped:
             return best_of(minimise(self, restarts, on_iteration, together=True))
         if self.restarts >= SEATS and not self.good_enough:
             return best_of(minimise_in_lots(restarts, on_iteration))
-        found: list[Reconstruction] = []
+        runs: list[Reconstruction] = []
         for run in restarts:
-            found += minimise(self, [run], on_iteration)
-            if found[-1].ended == "matched":
+            runs += minimise(self, [run], on_iteration)
+            if runs[-1].ended == "matched":
                 break
-        return best_of(found)
+        return best_of(runs)
 
     @property
     def steps(self) -> int:

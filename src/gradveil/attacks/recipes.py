@@ -83,12 +83,13 @@ def fast(*, iterations: int = 1000) -> Inversion:
 
 
 def tenth(*, iterations: int = 480) -> Inversion:
-    """adam+cosine in a tenth of its iterations: the rate falls all the way instead of waiting at each."""
+    """adam+cosine in a tenth of its iterations: two sprints by LBFGS first, then a rate that falls all the way."""
     attack = adam_cosine(iterations=iterations)
-    return replace(attack, optimizer=Adam(0.1, schedule="exponential"), name="tenth")
+    return replace(attack, optimizer=Adam(0.1, schedule="exponential"), sprints=2, name="tenth")
 
 
-# Name -> recipe, with everything as published.
+# Name -> recipe, with everything as published, but that dlg, idlg and cpl start again where a run gets stuck: the published
+# single start is `AttackSettings.once`.
 ATTACKS: dict[str, Callable[[], Attack]] = {
     "adam+cosine": adam_cosine,
     "adam+l2": adam_l2,
@@ -109,13 +110,19 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
 
 @dataclass(frozen=True)
 class AttackSettings:
-    """What may be given beside a name; None is as published. `tv` is the weight of the total variation."""
+    """What may be given beside a name; None is as the recipe has it.
+
+    `tv` is the weight of the total variation, `alpha` that of CPL's term for the label. `once` is a single start that takes all
+    of its iterations and is taken as it ends, diverged or not. DLG, iDLG and CPL were published so.
+    """
 
     iterations: int | None = None
     restarts: int | None = None
     tv: float | None = None
     start: str | None = None
     labels: LabelKnowledge | None = None
+    alpha: float | None = None
+    once: bool = False
     compiled: bool = False
 
 
@@ -127,17 +134,20 @@ def parse_attack(
     tv: float | None = None,
     start: str | None = None,
     labels: LabelKnowledge | None = None,
+    alpha: float | None = None,
+    once: bool = False,
     compiled: bool = False,
 ) -> Attack:
     """The attack called `text`, as published except for what its text says and what is given here.
 
     parse_attack("fast", iterations=200)
     parse_attack("fast:iterations=200,tv=1e-3")
+    parse_attack("cpl:alpha=1e-2,once=True")
     """
     name, colon, rest = text.partition(":")
     recipe = lookup(ATTACKS, name, "attack")
     read = parse_settings(AttackSettings, name, rest if colon else None, example=f"{name}:iterations=200")
-    given = AttackSettings(iterations, restarts, tv, start, labels, compiled)
+    given = AttackSettings(iterations, restarts, tv, start, labels, alpha, once, compiled)
     settings = [*asdict(read).items(), *asdict(given).items()]
     changes = {field: value for field, value in settings if value is not None and value is not False}
     attack = recipe()
@@ -145,12 +155,29 @@ def parse_attack(
         if refused := [field for field in changes if field not in ("labels", "compiled")]:
             raise GradveilError(f"{name} is a closed form and has no {refused[0]}")
         return ClosedForm(labels=changes.get("labels", attack.labels))
+    if changes.pop("once", False):
+        if changes.get("restarts", 1) != 1:
+            raise GradveilError(f"{name}: once is a single start, got restarts={changes['restarts']}")
+        attack = _once(attack)
     if (weight := changes.pop("tv", None)) is not None:
-        if not 0 <= weight < math.inf:
-            raise GradveilError(f"the weight of total variation must be a number from 0 on, got {weight:g}")
-        others = tuple(prior for prior in attack.priors if not isinstance(prior, TotalVariation))
-        changes["priors"] = (*others, TotalVariation(weight)) if weight > 0 else others
+        attack = _with_prior(attack, TotalVariation, weight, "total variation")
+    if (weight := changes.pop("alpha", None)) is not None:
+        if _weight(attack, LabelTerm) == 0:
+            raise GradveilError(f"{name} has no term for the label, so no alpha: use cpl")
+        attack = _with_prior(attack, LabelTerm, weight, "the label's term")
     return replace(attack, **changes)
+
+
+def _once(attack: Inversion) -> Inversion:
+    return replace(attack, restarts=1, good_enough=0.0, patience=None)
+
+
+def _with_prior(attack: Inversion, kind: type[TotalVariation] | type[LabelTerm], weight: float, what: str) -> Inversion:
+    """The attack with another weight of a prior; 0 leaves it out."""
+    if not 0 <= weight < math.inf:
+        raise GradveilError(f"the weight of {what} must be a number from 0 on, got {weight:g}")
+    others = tuple(prior for prior in attack.priors if not isinstance(prior, kind))
+    return replace(attack, priors=(*others, kind(weight)) if weight > 0 else others)
 
 
 def attack_settings(attack: Attack) -> tuple[str, AttackSettings]:
@@ -163,14 +190,17 @@ def attack_settings(attack: Attack) -> tuple[str, AttackSettings]:
     published = ATTACKS[attack.name]()
     changed = {field.name: getattr(attack, field.name, None) for field in fields(AttackSettings)}
     changed = {name: value for name, value in changed.items() if value != getattr(published, name, None)}
-    if (weight := _variation_weight(attack)) != _variation_weight(published):
-        changed["tv"] = weight
+    for setting, kind in (("tv", TotalVariation), ("alpha", LabelTerm)):
+        if (weight := _weight(attack, kind)) != _weight(published, kind):
+            changed[setting] = weight
+    if isinstance(attack, Inversion) and attack == _once(attack) and published != _once(published):
+        changed = {**changed, "once": True, "restarts": None}
     settings = replace(AttackSettings(), **changed)  # type: ignore[arg-type]
     if parse_attack(attack.name, **asdict(settings)) == attack:
         return attack.name, settings
     return f"{attack.name}~{digest_of(attack)}", AttackSettings()
 
 
-def _variation_weight(attack: Attack) -> float:
+def _weight(attack: Attack, kind: type[TotalVariation] | type[LabelTerm]) -> float:
     priors = getattr(attack, "priors", ())
-    return next((prior.weight for prior in priors if isinstance(prior, TotalVariation)), 0.0)
+    return next((prior.weight for prior in priors if isinstance(prior, kind)), 0.0)

@@ -89,4 +89,4 @@ def _kind(attack: Attack) -> Attack:
 
 
 def _shares(attack: Inversion, evidence: Evidence) -> bool:
-    return can_share(attack, evidence) and not attack.is_grouped and not attack.compiled
+    return can_share(attack, evidence) and not (attack.is_grouped or attack.compiled or attack.sprints)

@@ -86,6 +86,33 @@ def accuracy_losses(accuracies: Sequence[Accuracy]) -> list[AccuracyLoss]:
     return [loss for name in names if (loss := accuracy_loss(accuracies, name)) is not None]
 
 
+@dataclass(frozen=True)
+class MeasuredAccuracy:
+    """The mean accuracy with one defense over `seeds` trainings, with a 95% interval (`accuracy_interval`)."""
+
+    defense: str
+    accuracy: float
+    low: float
+    high: float
+    seeds: int
+    test_images: int
+
+    @property
+    def words(self) -> str:
+        """`88.4% (95% interval 87.0 to 89.8)`."""
+        return f"{100 * self.accuracy:.1f}% (95% interval {100 * self.low:.1f} to {100 * self.high:.1f})"
+
+
+def measured_accuracies(accuracies: Sequence[Accuracy]) -> dict[str, MeasuredAccuracy]:
+    """By defense, no defense included, in the order in which they come."""
+    names = dict.fromkeys(one.defense for one in accuracies)
+    own = {name: [one for one in accuracies if one.defense == name] for name in names}
+    return {
+        name: MeasuredAccuracy(name, *accuracy_interval(found), len(found), min(one.test_images for one in found))
+        for name, found in own.items()
+    }
+
+
 def accuracy_interval(accuracies: Sequence[Accuracy]) -> tuple[float, float, float]:
     """Mean and 95% interval: over seeds where there are several, else what the finite test set gives (Clopper-Pearson)."""
     values = [one.accuracy for one in accuracies]

@@ -64,8 +64,10 @@ def compare_with_controls(defended: Findings, controls: Sequence[Findings]) -> C
         return None
     own, means = _mean(here, common), [_mean(one, common) for one in random]
     difference = spread_of([sum(one[index] for one in random) / len(random) - here[index] for index in common])
-    # A control is a hybrid of several policies already.
-    who = "random policies" if len(random) == 1 else f"{len(random)} draws of random policies"
+    # A control is a hybrid of several policies, or one of several that stand by themselves.
+    alone = all(is_one_policy(control.defense) for control in controls)
+    several = f"{len(random)} random policies on average" if alone else f"{len(random)} draws of random policies"
+    who = "random policies" if len(random) == 1 else several
     figures = f"there the right image ranks above {sum(means) / len(means):.0%} of the others, here above {own:.0%}"
     if difference.above_zero:
         text = f"Better than {who}: {figures}{_clearly(difference)}."
@@ -89,6 +91,11 @@ def worst_among(findings: Findings, keys: Collection[tuple[str, str]]) -> Attack
 def is_control(defense: str) -> bool:
     """Whether a defense is random policies and nothing else; a chain that begins with them is a defense like any other."""
     return defense.partition(":")[0] == Random.name and "|" not in defense
+
+
+def is_one_policy(defense: str) -> bool:
+    """Whether a defense is one of several random policies that stand by themselves, such as `random:member=3`."""
+    return is_control(defense) and "member=" in defense
 
 
 def _mean(percentiles: dict[int, float], indices: Sequence[int]) -> float:

@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
 from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
-from gradveil.defenses import Defense, NoDefense, Random, parse_defense
+from gradveil.auditing.comparisons import is_one_policy
+from gradveil.defenses import Defense, EachRandom, NoDefense, Random, each_random, parse_defense, parse_defenses
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario, ScenarioKey
@@ -30,7 +32,8 @@ class AuditPlan:
 
     - `model` is a name or a module of your own; `weights` a safetensors file for it.
     - `defenses`, `attacks` are objects; a defense may also be a policy file, or a text such as `prune:0.9`. Undefended
-      gradients and random policies are always there, to compare with, and every defense meets an attacker who knows it.
+      gradients and random policies are always there, to compare with: a hybrid of ten, or one by one where the papers'
+      `random:each=10` is asked for. Every defense meets an attacker who knows it.
     - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
     - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
@@ -61,8 +64,13 @@ class AuditPlan:
 
     def __post_init__(self) -> None:
         # A policy file, or any defense by its text, is read once: afterwards the policy itself is the text.
-        given = (parse_defense(str(one)) if isinstance(one, str | Path) else one for one in self.defenses)
-        object.__setattr__(self, "defenses", tuple({str(one): one for one in (*CONTROLS, *given)}.values()))
+        given = [
+            one
+            for asked in self.defenses
+            for one in (parse_defenses(str(asked)) if isinstance(asked, str | Path | EachRandom) else (asked,))
+        ]
+        named = {str(one): one for one in (*CONTROLS, *given)}
+        object.__setattr__(self, "defenses", tuple(named[name] for name in with_controls(tuple(map(str, given)))))
         settings = self.settings("")  # bad numbers are refused there
         if settings.parse_stages() != self.stages:
             stages = ", ".join(map(str, self.stages))
@@ -150,7 +158,8 @@ class AuditSettings:
     split: Split = "train"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "defenses", tuple(dict.fromkeys([*map(str, CONTROLS), *self.defenses])))
+        expanded = (map(str, each.defenses()) if (each := each_random(one)) else (one,) for one in self.defenses)
+        object.__setattr__(self, "defenses", with_controls(tuple(chain.from_iterable(expanded))))
         for what, values in (("attack", self.attacks), ("stage", self.stages), ("eps", self.eps)):
             if not values or len(set(values)) != len(values):
                 raise GradveilError(f"expected every {what} once and at least one, got {list(values)}")
@@ -245,6 +254,13 @@ class AuditSettings:
             for name, settings in (self._attack(attack, threat) for attack in self.attacks)
             for attacker in threat.attackers(defense)
         }
+
+
+def with_controls(defenses: tuple[str, ...]) -> tuple[str, ...]:
+    """Every defense once, after what every audit compares with; random policies by themselves replace the hybrid of them."""
+    bare, random = map(str, CONTROLS)
+    alone = any(is_one_policy(one) for one in defenses)
+    return tuple(dict.fromkeys([bare, *([] if alone else [random]), *defenses]))
 
 
 def threats_of(threats: tuple[Threat, ...]) -> tuple[Threat, ...]:

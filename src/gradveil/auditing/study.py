@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from gradveil.auditing.accuracy import AccuracyLoss, accuracy_losses
+from gradveil.auditing.accuracy import Accuracy, AccuracyLoss, MeasuredAccuracy, accuracy_losses, measured_accuracies
+from gradveil.auditing.averages import RandomMean, average_accuracies, random_means
 from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.coverage import missing_parts
 from gradveil.auditing.findings import Findings, findings_of
@@ -55,6 +56,7 @@ class DefenseSummary:
     overall: OverallVerdict
     judgments: tuple[Judgment, ...]
     loss: AccuracyLoss | None
+    accuracy: MeasuredAccuracy | None
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -119,7 +121,26 @@ class Study:
     @cached_property
     def losses(self) -> dict[str, AccuracyLoss]:
         """What each defense costs in accuracy, where that was measured."""
-        return {loss.defense: loss for loss in accuracy_losses(self.run.accuracies)}
+        return {loss.defense: loss for loss in accuracy_losses(self._every_accuracy)}
+
+    @cached_property
+    def accuracies(self) -> dict[str, MeasuredAccuracy]:
+        """The test accuracy with every defense, and with none, where that was measured."""
+        return measured_accuracies(self._every_accuracy)
+
+    @property
+    def _every_accuracy(self) -> list[Accuracy]:
+        """Those of the trainings, and the means over random policies."""
+        return [*self.run.accuracies, *average_accuracies(self.run.accuracies)]
+
+    @cached_property
+    def random_means(self) -> list[RandomMean]:
+        """What random policies leak on average where each was attacked by itself (`random:each=10`)."""
+        return random_means(self.findings)
+
+    def accuracy(self, dataset: str, model: str, defense: str) -> MeasuredAccuracy | None:
+        """The test accuracy of one network with a defense; None where that was not measured."""
+        return self.accuracies.get(defense) if self.run.describes(dataset, model) else None
 
     def loss(self, dataset: str, model: str, defense: str) -> AccuracyLoss | None:
         """What a defense costs one network; None where that was not measured."""
@@ -147,7 +168,8 @@ class Study:
                 for judgment in judgments
                 if (*setting[:2], judgment.findings.defense) == (*key, one.defense)
             ]
-            networks.setdefault(key, []).append(DefenseSummary(one, tuple(own), self.loss(*key, one.defense)))
+            costs = self.loss(*key, one.defense), self.accuracy(*key, one.defense)
+            networks.setdefault(key, []).append(DefenseSummary(one, tuple(own), *costs))
         return networks
 
     @cached_property

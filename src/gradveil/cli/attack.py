@@ -48,6 +48,10 @@ class ScenarioOptions:
     tv: Annotated[float | None, Option(help="Weight of total variation. Default: as published.", min=0)] = None
     start: Annotated[str | None, Option(help="First guess: noise, zeros, pattern, class-mean or public-image.")] = None
     labels: LabelsOption = None
+    alpha: Annotated[float | None, Option(help="Weight of CPL's term for the label. Default: 1e-3.", min=0)] = None
+    once: Annotated[
+        bool, Option("--once", help="One start, taken as it ends: dlg, idlg and cpl as published, without retries.")
+    ] = False
     together: Annotated[
         bool | None, Option("--together/--alone", help="Attacks share batched loops. Default: from 4 attacks on.")
     ] = None

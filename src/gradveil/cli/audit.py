@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 def audit(
     *,
     network: NetworkOptions,
-    defenses: Annotated[str, Option(help="3-1-7,prune:0.9,policy.json; none and random are added.")] = "3-1-7+43-18-18",
+    defenses: Annotated[
+        str, Option(help="3-1-7,prune:0.9,policy.json,random:each=10; none and random are added.")
+    ] = "3-1-7+43-18-18",
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
     stages: Annotated[str | None, Option(help="Steps, or trained. Default: 0,5,20, with --weights trained.")] = None,
     images: Annotated[int, Option(help="How many images are attacked, the classes in turn.", min=1)] = 32,
@@ -93,7 +95,7 @@ def audit(
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
     from gradveil.auditing.plan import TRAINED, AuditSettings, split_names
-    from gradveil.defenses import parse_defense
+    from gradveil.defenses import parse_defenses
     from gradveil.naming import slug
     from gradveil.parallel import check_backend
 
@@ -101,7 +103,7 @@ def audit(
         dataset=network.dataset,
         model="",
         # Policy files are read once: afterwards the policy itself is the text.
-        defenses=tuple(str(parse_defense(one)) for one in split_names(defenses)),
+        defenses=tuple(str(found) for one in split_names(defenses) for found in parse_defenses(one)),
         attacks=split_names(attacks),
         stages=parse_words(stages or ("0,5,20" if network.weights is None else TRAINED)),
         images=images,
@@ -150,6 +152,8 @@ def audit(
                 "overall": [asdict(one.overall) for summaries in study.summaries.values() for one in summaries],
                 "verdicts": [asdict(verdict) for verdict in study.verdicts],
                 "accuracy": [asdict(loss) for loss in study.losses.values()],
+                "accuracies": [asdict(one) for one in study.accuracies.values()],
+                "random": [asdict(one) for one in study.random_means],
             }
         )
         return
@@ -158,20 +162,35 @@ def audit(
 
 
 def print_verdicts(study: "Study") -> None:
-    """Print the verdict on every defense."""
+    """Print the verdict on every defense; random policies that stand by themselves in one row, their mean."""
+    from gradveil.auditing.averages import group_of
+
     for (dataset, model), summaries in study.summaries.items():
         print_table(
             f"{model} on {dataset}; detail in dB",
-            ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy lost"],
+            ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy", "lost"],
             [
                 [
                     one.overall.defense,
                     f"{one.overall.level} ({one.overall.grade})",
                     *percentile_and_firsts(one.worst.identified),
                     f"{one.worst.detail.mean:+.1f}",
-                    "-" if one.loss is None else f"{100 * one.loss.loss:+.1f} points",
+                    *_accuracy(study, dataset, model, one.overall.defense),
                 ]
                 for one in summaries
+                if group_of(one.overall.defense) is None
+            ]
+            + [
+                [
+                    one.name,
+                    f"mean of {one.policies}, {one.stage}",
+                    "-" if one.worst.percentile is None else f"{one.worst.percentile[0]:.0%}",
+                    "-",
+                    f"{one.worst.detail.mean:+.1f}",
+                    *_accuracy(study, dataset, model, one.name),
+                ]
+                for one in study.random_means
+                if (one.dataset, one.model) == (dataset, model)
             ],
         )
         for one in summaries:
@@ -189,6 +208,15 @@ def print_verdicts(study: "Study") -> None:
                     for step in steps
                 ],
             )
+
+
+def _accuracy(study: "Study", dataset: str, model: str, defense: str) -> tuple[str, str]:
+    """The test accuracy with a defense, or with none, and what of it the defense takes."""
+    measured, loss = study.accuracy(dataset, model, defense), study.loss(dataset, model, defense)
+    return (
+        "-" if measured is None else f"{100 * measured.accuracy:.1f}%",
+        "-" if loss is None else f"{100 * loss.loss:+.1f} points",
+    )
 
 
 def _step(verdict: "Verdict | None") -> str:

@@ -34,6 +34,9 @@ def recommend(
     ] = None,
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
     budget: Annotated[float, Option(help="Minutes of wall time, those of earlier sessions included.")] = 30.0,
+    rounds: Annotated[
+        int | None, Option(min=1, help="At most so many rounds, each a closer look than the one before.")
+    ] = None,
     points: Annotated[float, Option(help="Points of test accuracy that may be lost.")] = 2.0,
     out: Annotated[Path | None, Option(help="Run folder. Default: runs/recommend/DATASET-MODEL-THREAT.")] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
@@ -63,13 +66,15 @@ def recommend(
     from gradveil.recommending import RecommendPlan, default_candidates, parse_candidate
     from gradveil.recommending import recommend as race
     from gradveil.recommending.page import page_of
+    from gradveil.recommending.plan import LEVELS
 
     asked = parse_threat(threat)
     given = None if candidates is None else split_names(candidates)
     # What is wrong is refused before a weights file or a dataset is opened; policy files are read once.
     named = tuple(parse_candidate(one, asked).name for one in given or ("prune:0.9",))
     settings = {"threat": asked, "weights": network.weights, "attacks": split_names(attacks), "device": where.choose()}
-    plan = RecommendPlan("", named, budget=budget, points=points, seed=options.seed, **settings)  # type: ignore[arg-type]
+    numbers = {"budget": budget, "points": points, "seed": options.seed, "levels": LEVELS[:rounds]}
+    plan = RecommendPlan("", named, **settings, **numbers)  # type: ignore[arg-type]
     name, dataset = network.name, network.dataset
     folder = out or Path("runs/recommend") / slug(dataset, name, asked.name)
     check_folder(folder)

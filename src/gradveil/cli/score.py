@@ -36,7 +36,9 @@ class ScoreSetting:
 class ScoreOptions(NetworkOptions):
     """What scores are computed with: the network, and the definition of the privacy score."""
 
-    definition: Annotated[str, Option(help="paper: as printed (flat cosine, Riemann); code: as in the code.")] = "paper"
+    definition: Annotated[
+        str, Option(help="paper: flat cosine, Riemann, S_acc by Eq. 10 with its sign flipped; code: as in the code.")
+    ] = "paper"
     score: Annotated[str, Option(help="grad-sim as published, identification (short attacks), or another one.")] = (
         "grad-sim"
     )

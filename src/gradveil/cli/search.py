@@ -12,6 +12,7 @@ from gradveil.cli.score import ScoreOptions, say_if_slow
 from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
 from gradveil.io.locks import opening_locks
+from gradveil.naming import lookup
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
@@ -21,21 +22,30 @@ if TYPE_CHECKING:
 def search(
     *,
     method: ScoreOptions,
+    procedure: Annotated[
+        str, Option(help="race, or published: Algorithm 1, every policy in full. It takes a hundred times as long.")
+    ] = "race",
     budget: Annotated[
-        int, Option(help="How many policies to look at. The paper takes 1500.", min=1, max=1_000_000)
-    ] = 300,
+        int | None, Option(help="How many policies to look at. Default: 300; published 1500.", min=1, max=1_000_000)
+    ] = None,
     keep: Annotated[int, Option(help="How many of the best to keep.", min=1, max=10_000)] = 10,
     sampler: Annotated[str, Option(help="random as published, tpe, or nsga2 (privacy and accuracy).")] = "random",
     redundancy: Annotated[
         float, Option(help="Accuracy filter: how much more redundant than untransformed images may be.", min=0)
     ] = 2.0,
+    threshold: Annotated[
+        float | None, Option(help="Published: T_acc, the accuracy score to reach. Default: that of the code.")
+    ] = None,
+    hybrid: Annotated[
+        int | None, Option(help="How many policies the hybrid joins. Default: 2; published 3.", min=1, max=100)
+    ] = None,
     confidence: Annotated[float, Option(help="How sure to be of who drops out, and of intervals.")] = 0.95,
     gradients: Annotated[
         int | None,
         Option(help="What the race may spend in all. Default: 13 looks per policy and the last measurement.", min=1),
     ] = None,
     images: Annotated[
-        int | None, Option(help="Test images. Default: all but 100, at most 500.", min=1, max=1_000_000)
+        int | None, Option(help="Test images. Default: all but 100, at most 500; published 100.", min=1, max=1_000_000)
     ] = None,
     fresh: Annotated[
         int | None,
@@ -45,7 +55,10 @@ def search(
             max=1_000_000,
         ),
     ] = None,
-    batches: Annotated[int, Option(help="Batches of 25 images that S_acc is averaged over.", min=1, max=10_000)] = 8,
+    batches: Annotated[
+        int | None,
+        Option(help="Batches for S_acc. Default: 8 of 25 images; published 10 of 100.", min=1, max=10_000),
+    ] = None,
     out: Annotated[Path, Option(help="Folder for the study, the policies and the plots.")] = Path("runs/search"),
     storage: Annotated[
         str | None, Option(help="Optuna storage URL to share a search. Default: a file in --out.")
@@ -62,19 +75,40 @@ def search(
         gradveil search --weights runs/train/.../last.safetensors --budget 300
         gradveil search --score identification --model lenet --budget 60
         gradveil search --model convnet-16 --budget 20 --images 16 --json
+        gradveil search --weights ... --procedure published --definition code
         gradveil search --weights ... --sampler nsga2 --storage postgresql://host/db --backend ray
     """
     from gradveil.plots.search import save_plots
-    from gradveil.searching import SearchPlan
+    from gradveil.searching import PublishedPlan, SearchPlan
     from gradveil.searching import search as run
     from gradveil.transforms import Provenance
 
-    # Attacks take longer than predictions, and four share a loop at the price of three.
-    first, last = (4, 24) if method.attacks else (2, 100)
-    last = last if fresh is None else fresh
-    plan = SearchPlan(budget, keep, sampler, redundancy, confidence, first, fresh=last, gradients=gradients)
     name = "score" if method.attacks else "S_pri"
-    scorer, setting = method.scorer(options, where, images=images, batches=batches, batch_size=25)
+    published = lookup({"race": False, "published": True}, procedure, "procedure")
+    plan: SearchPlan | PublishedPlan
+    if published:
+        if gradients is not None or fresh is not None or sampler != "random" or method.score != "grad-sim":
+            raise GradveilError(
+                "--procedure published has no --gradients, --fresh, --sampler or --score: leave them out"
+            )
+        plan = PublishedPlan(budget or 1500, keep, threshold, hybrid or 3, confidence)
+    else:
+        if threshold is not None:
+            raise GradveilError("--threshold belongs to --procedure published; a race has --redundancy")
+        # Attacks take longer than predictions, and four share a loop at the price of three.
+        first, last = (4, 24) if method.attacks else (2, 100)
+        last = last if fresh is None else fresh
+        plan = SearchPlan(
+            budget or 300, keep, sampler, redundancy, confidence, first, last, gradients, hybrid=hybrid or 2
+        )
+    scorer, setting = method.scorer(
+        options,
+        where,
+        images=100 if published and images is None else images,
+        batches=batches or (10 if published else 8),
+        batch_size=100 if published else 25,
+        points=0 if published else None,
+    )
     check_folder(out)
     place = storage if storage is not None else out / "study.sqlite3"
     with opening_locks(out) as locks:
@@ -112,15 +146,14 @@ def search(
     if len(found.best) < keep:
         say(f"only {len(found.best)} policies qualified, {keep} were asked for")
     if not found.settled:
-        say(
-            f"not settled at {percent}: {len(found.contenders)} more could belong to the best; "
-            "more --gradients or --images would tell"
-        )
+        more = "--images" if published else "--gradients or --images"
+        say(f"not settled at {percent}: {len(found.contenders)} more could belong to the best; more {more} would tell")
     say(f"hybrid of the best that share no function: {found.hybrid}")
     say(
         f"policy files: {files[0].parent}; plots: {plots[0].parent}; study: {place if storage is None else 'in the storage'}"
     )
-    say(f"{found.scored} raced, {found.discarded} discarded for accuracy, {found.evaluations:,} gradients")
+    done = "scored" if published else "raced"
+    say(f"{found.scored} {done}, {found.discarded} discarded for accuracy, {found.evaluations:,} gradients")
 
 
 def _privacy(one: "Candidate | Control") -> str:

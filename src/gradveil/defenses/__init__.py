@@ -3,9 +3,10 @@
 import os
 import re
 
-from gradveil.defenses.augment import Augment, Random
+from gradveil.defenses.augment import Augment
 from gradveil.defenses.base import Defense, NoDefense, PoissonSampled
 from gradveil.defenses.chain import Chain
+from gradveil.defenses.controls import EachRandom, Random
 from gradveil.defenses.dp_sgd import DpSgd
 from gradveil.defenses.noise import GaussianNoise, LaplacianNoise
 from gradveil.defenses.parts import needs_poisson
@@ -25,6 +26,7 @@ __all__ = [
     "Clip",
     "Defense",
     "DpSgd",
+    "EachRandom",
     "GaussianNoise",
     "LaplacianNoise",
     "NoDefense",
@@ -35,8 +37,10 @@ __all__ = [
     "Soteria",
     "TrainOnly",
     "as_attacked",
+    "each_random",
     "needs_poisson",
     "parse_defense",
+    "parse_defenses",
     "with_expected_batch",
 ]
 
@@ -82,6 +86,8 @@ def parse_defense(text: str, *, files: bool = True) -> Defense:
         if not settings.strip():
             raise GradveilError(f"expected a defense behind train-only, such as train-only:prune:0.7, got {text!r}")
         return TrainOnly(parse_defense(settings, files=files))
+    if each_random(text) is not None:
+        raise GradveilError(f"{text.strip()} is several defenses, expected one, such as random or random:member=0")
     if name in DEFENSES:
         return parse_settings(DEFENSES[name], name, settings if colon else None, example=EXAMPLES.get(name, name))
     try:
@@ -90,6 +96,20 @@ def parse_defense(text: str, *, files: bool = True) -> Defense:
         if _is_meant_as_policy(text.strip()):
             raise
         raise unknown(text, DEFENSES, "defense", more=_POLICIES) from None
+
+
+def parse_defenses(text: str, *, files: bool = True) -> tuple[Defense, ...]:
+    """The defenses that `text` stands for: ten of `random:each=10`, and one of everything else."""
+    each = each_random(text)
+    return (parse_defense(text, files=files),) if each is None else each.defenses()
+
+
+def each_random(text: str) -> EachRandom | None:
+    """The several random policies that `text` means, such as `random:each=10`; None where it means something else."""
+    name, _, settings = text.strip().partition(":")
+    if name != Random.name or re.search(r"(^|,)\s*each=[^|]*$", settings) is None:
+        return None
+    return parse_settings(EachRandom, name, settings, example="random:each=10")
 
 
 def _is_meant_as_policy(text: str) -> bool:

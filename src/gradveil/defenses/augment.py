@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,9 +15,6 @@ from gradveil.defenses.base import MOST_APPEARANCES, Defense
 from gradveil.errors import GradveilError
 from gradveil.randomness import generator
 from gradveil.transforms.policy import Policy
-from gradveil.transforms.sampling import random_policies
-
-MOST_RANDOM = 1000  # policies
 
 
 class PolicyDefense(Defense):
@@ -112,30 +108,3 @@ class Augment(PolicyDefense):
 
     def __str__(self) -> str:
         return str(self.policy)
-
-
-@dataclass(frozen=True)
-class Random(PolicyDefense):
-    """A hybrid of `k` random policies, the same ones for the same `draw`; every image gets one of them.
-
-    The control that a searched policy has to beat. They are drawn as a search draws them, uniformly from all of one to three
-    published operations, no two doing the same to colour images (on grey images the operations on colours do nothing). A mean
-    over images is the average over `k` random policies that the papers report.
-
-        Random(k=10, draw=3).policy
-    """
-
-    name: ClassVar[str] = "random"
-    k: int = 10
-    draw: int = 0
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.k <= MOST_RANDOM:
-            raise GradveilError(f"random needs 1 to {MOST_RANDOM} policies, such as k=10, got {self.k}")
-        if self.draw < 0:
-            raise GradveilError(f"random needs a draw from 0 on, such as draw=3, got {self.draw}")
-
-    @cached_property
-    def policy(self) -> Policy:  # type: ignore[override]  # nobody writes it
-        """The hybrid that was drawn."""
-        return Policy(tuple(policy.members[0] for policy in random_policies(self.draw, self.k, channels=3)))

@@ -84,8 +84,11 @@ class VariationalBottleneck(nn.Module):
 class Precode(Defense):
     """Put a variational bottleneck of size `k` in front of layers, with `beta` x KL on the loss.
 
-    `at` names these layers, fully connected or convolutions; without it is the last fully connected one. A layer called
-    `classify` becomes `classify.precode` and `classify.layer`. The model that is given is left as it is.
+    `at` names these layers, fully connected or convolutions; without it is the last fully connected one. `betas` are one beta for
+    each of them, in place of one for all. A layer called `classify` becomes `classify.precode` and `classify.layer`. The model
+    that is given is left as it is.
+
+        Precode(k=128, at=("features.0", "classify"), betas=(1e-2, 1e-4))
     """
 
     name: ClassVar[str] = "precode"
@@ -97,19 +100,26 @@ class Precode(Defense):
     k: int = 256
     beta: float = 1e-3
     at: tuple[str, ...] = ()
+    betas: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.k <= 65536:
             raise GradveilError(f"PRECODE needs a bottleneck of 1 to 65536 values, such as k=256, got {self.k}")
-        if not 0 <= self.beta < float("inf"):
-            raise GradveilError(f"PRECODE needs a beta, the weight of KL, from 0 on, such as 1e-3, got {self.beta:g}")
+        for beta in (self.beta, *self.betas):
+            if not 0 <= beta < float("inf"):
+                raise GradveilError(f"PRECODE needs a beta, the weight of KL, from 0 on, such as 1e-3, got {beta:g}")
+        if self.betas and len(self.betas) != max(1, len(self.at)):
+            raise GradveilError(
+                f"PRECODE needs a beta for each of {max(1, len(self.at))} bottlenecks, got {len(self.betas)} betas"
+            )
 
     def network(self, model: nn.Module, *, seed: int) -> nn.Module:
         defended = copy.deepcopy(model)
-        for position in self._positions(model):
+        positions = self._positions(model)
+        for position, beta in zip(positions, self.betas or (self.beta,) * len(positions), strict=True):
             layer = defended.get_submodule(position)
             assert isinstance(layer, Layer)
-            bottleneck = VariationalBottleneck(layer, self.k, self.beta, derive_seed(seed, "precode", position))
+            bottleneck = VariationalBottleneck(layer, self.k, beta, derive_seed(seed, "precode", position))
             bottleneck.to(layer.weight).train(layer.training)
             guarded = nn.Sequential(OrderedDict(precode=bottleneck, layer=layer)).train(layer.training)
             parent, _, child = position.rpartition(".")

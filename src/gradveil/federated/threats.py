@@ -25,9 +25,11 @@ def threat_of(plan: FederatedPlan, summed: int, *, name: str) -> Threat:
     """The threat of a plan whose server sees the mean of `summed` participants."""
     if plan.batch is None:
         raise GradveilError("participants take all of their images: say how many in a threat file, images = 100")
-    clients, client = Clients(plan.batch, summed=summed, batch_norm="train"), parse_client(plan.client)
+    clients = Clients(plan.batch, summed=summed, batch_norm="train", augment=plan.augment)
+    client = parse_client(plan.client)
     if isinstance(client, FedAvg):
-        clients = replace(clients, epochs=client.epochs, batch=client.batch, rate=client.lr)
+        local = {"epochs": client.epochs, "batch": client.batch, "rate": client.lr}
+        clients = replace(clients, **local, optimizer=client.optimizer, momentum=client.momentum)
     return Threat(name[:60], knows=Knowledge(labels="read", order=False), clients=clients)
 
 

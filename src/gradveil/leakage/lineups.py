@@ -5,8 +5,8 @@ gradient. Whoever looks more like what the attack rebuilt ranks higher. The priv
 that its rank is uniform if the gradient says nothing about which image of the class it was.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from gradveil.defenses import Defense, NoDefense
 from gradveil.randomness import generator
 from gradveil.types import ImageSet, to_bytes, to_unit
 
+# Numbers of images -> the images as participants see them, uint8 (N, C, H, W).
+View = Callable[[Tensor], Tensor]
 DECOYS = 100
 # What is said of ranks is good to thousandths.
 MOST_DECOYS = 1000
@@ -93,17 +95,23 @@ def draw_lineup(
 
 
 def draw_lineups(
-    images: ImageSet, unit: Sequence[int], *, seed: int
+    images: ImageSet, unit: Sequence[int], *, seed: int, view: View | None = None
 ) -> tuple[tuple[Lineup | None, ...], tuple[Lineup | None, ...]]:
     """For every image that shares a gradient a lineup and a placebo.
 
     A placebo is the lineup of another image of the class, one whose gradient was not attacked. Ranked by what was rebuilt of this
-    one, it must come out in the middle on average.
+    one, it must come out in the middle on average. With a `view`, such as crop and flip, decoys are seen as private images are.
     """
+
+    def seen(lineup: Lineup | None) -> Lineup | None:
+        if lineup is None or view is None:
+            return lineup
+        return replace(lineup, images=view(torch.tensor([lineup.index, *lineup.decoys])))
+
     lineups = tuple(draw_lineup(images, index, seed=seed, avoid=unit) for index in unit)
     others = [None if one is None else one.decoys[0] for one in lineups]
     placebos = (None if one is None else draw_lineup(images, one, seed=seed, avoid=unit) for one in others)
-    return lineups, tuple(placebos)
+    return tuple(map(seen, lineups)), tuple(map(seen, placebos))
 
 
 def resemblance(rebuilt: Tensor, candidates: Tensor, known: Defense | None, *, seed: int) -> Tensor:

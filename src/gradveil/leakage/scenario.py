@@ -18,7 +18,7 @@ FEDSGD = "fedsgd"
 BatchNormMode = Literal["eval", "train"]
 _NO_DEFENSE = NoDefense()
 # What a scenario and its key both say in words and numbers.
-_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together", "public", "split")
+_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together", "public", "augment", "split")
 
 
 def defense_title(defense: str) -> str:
@@ -55,7 +55,10 @@ class ScenarioKey:
     compiled: bool = False
     device: str = CPU.kind
     public: bool = True
+    augment: bool = False
     split: Split = "train"
+    alpha: float | None = None
+    once: bool = False
 
     def parse(self) -> "Scenario":
         """The scenario that the texts name; a bad name is refused here, before anything is computed."""
@@ -90,6 +93,7 @@ class ScenarioKey:
             "batch norm in training mode" if self.batch_norm == "train" else "",
             f"labels {self.labels}" if self.labels is not None else "",
             "" if self.public else "no public images",
+            "images cropped and mirrored" if self.augment else "",
             "test images" if self.split == "test" else "",
         ]
         return ", ".join(part for part in said if part)
@@ -97,9 +101,10 @@ class ScenarioKey:
     @property
     def attack_in_words(self) -> str:
         """The attack with every setting that is not as published."""
-        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "restarts")}
+        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "restarts", "alpha")}
         said = [self.attack]
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
+        said += ["once"] if self.once else []
         said += [f"seed {self.seed}"] if self.seed else []
         said += [f"on {self.device}"] if self.device != CPU.kind else []
         return ", ".join(said)
@@ -123,6 +128,7 @@ class Scenario:
       is None is decided when it is known how many attacks there are.
     - `device`: where gradients are computed and attacked.
     - `public`: the attacker has other images of the same kind.
+    - `augment`: participants crop and mirror their images at random first. What they hide then is the image as it came out.
     - `split`: the private images are training images, as participants have them, or test images, as papers attack them.
 
         Scenario("fashion-mnist-tenth", "convnet-16", Stage(), attacks.fast(), defenses.Prune(0.9))
@@ -143,6 +149,7 @@ class Scenario:
     together: bool | None = None
     device: Device = CPU
     public: bool = True
+    augment: bool = False
     split: Split = "train"
 
     def __post_init__(self) -> None:

@@ -1,7 +1,8 @@
 """What participants share, with everything that is behind it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from gradveil.leakage.lineups import Lineup, draw_lineups
 from gradveil.leakage.scenario import Scenario
 from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import derive_seed, generator
+from gradveil.training.batches import crop_and_flip
 from gradveil.types import Batch, Gradients, ImageSet, to_unit
 
 # The images behind one gradient, by their numbers in the dataset.
@@ -51,7 +53,10 @@ class Share:
         cls, scenario: Scenario, network: nn.Module, images: ImageSet, indices: BatchIndices, public: ImageSet | None
     ) -> "Share":
         """What the participants of a scenario share of the images at `indices`."""
+        view = partial(_cropped, images, scenario.seed) if scenario.augment else None
         originals, defense = images.take(indices), scenario.defense
+        if view is not None:  # a picture of a person is no less private for being shifted
+            originals = replace(originals, images=view(torch.tensor(indices)))
         transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(indices))
         batch = Batch(to_unit(transformed), originals.labels).to(scenario.device.torch)
         seed = derive_seed(scenario.seed, "defense", *indices)
@@ -59,7 +64,7 @@ class Share:
             shared = as_attacked(defense).share(scenario.actual_client, network, batch, seed=seed)
         evidence = evidence_of(scenario, network, shared, originals, public)
         seed = derive_seed(scenario.seed, "attack", *indices)
-        lineups = draw_lineups(images, indices, seed=scenario.seed)
+        lineups = draw_lineups(images, indices, seed=scenario.seed, view=view)
         return cls(indices, originals, transformed, evidence, seed, scenario.seed, *lineups)
 
     def known_defense(self, scenario: Scenario) -> Defense | None:
@@ -72,6 +77,10 @@ class Share:
         """The scenario's attack, changed by what the attacker knows of the defense."""
         known = self.known_defense(scenario)
         return scenario.attack if known is None else scenario.attack.adapt_to(known, self.evidence)
+
+
+def _cropped(images: ImageSet, seed: int, indices: Tensor) -> Tensor:
+    return crop_and_flip(images.images[indices], indices, derive_seed(seed, "crop"), 0)
 
 
 def evidence_of(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from gradveil.attacks import Attack, Attacker, LabelKnowledge
-from gradveil.client import format_client, parse_client
+from gradveil.client import Client, FedAvg, LocalOptimizer, format_client, share
 from gradveil.errors import GradveilError
 from gradveil.io.files import parse_file
 from gradveil.io.typed_json import from_fields
@@ -52,8 +52,9 @@ class Knowledge:
 class Clients:
     """How participants train between two messages.
 
-    - `images` are behind what one participant shares. With `epochs` it takes local steps on `batch` of them at a time, plain SGD
-      at `rate`; without, it shares the gradient of all.
+    - `images` are behind what one participant shares. With `epochs` it takes local steps on `batch` of them at a time, by the
+      `optimizer` at `rate`, sgd with `momentum` or adam; without, it shares the gradient of all.
+    - `augment`: it crops and mirrors them at random first.
     - `summed`: the attacker sees only the mean of so many participants.
     - `batch_norm`: eval with the network's statistics, which the server has, or train with those of the batch.
     """
@@ -62,6 +63,9 @@ class Clients:
     epochs: int = 0
     batch: int = 1
     rate: float = 0.01
+    optimizer: LocalOptimizer = "sgd"
+    momentum: float = 0.0
+    augment: bool = False
     summed: int = 1
     batch_norm: BatchNormMode = "eval"
 
@@ -72,11 +76,14 @@ class Clients:
                 raise GradveilError(f"expected {name} from {low} to {high}, got {getattr(self, name)}")
         if not 0 < self.rate < 1000:
             raise GradveilError(f"expected a rate above 0, got {self.rate:g}")
+        _ = self.client  # says what is wrong with the optimizer
 
     @property
-    def client(self) -> str:
-        """As `parse_client` reads it; every pass over the images has an order of its own."""
-        return f"fedavg:lr={self.rate:g},batch={self.batch},epochs={self.epochs},order=0" if self.epochs else "fedsgd"
+    def client(self) -> Client:
+        """What one of them does; every pass over the images has an order of its own."""
+        if not self.epochs:
+            return share
+        return FedAvg(self.rate, self.batch, self.epochs, 0, self.optimizer, self.momentum)
 
 
 @dataclass(frozen=True)
@@ -126,11 +133,11 @@ class Threat:
         attack = scenario.attack
         if self.knows.labels not in (None, attack.labels):
             attack = _with_labels(attack, self.knows.labels)
-        return replace(scenario, attack=attack, client=parse_client(self.clients.client), **self._common)
+        return replace(scenario, attack=attack, client=self.clients.client, **self._common)
 
     def on_key(self, key: ScenarioKey, labels: LabelKnowledge | None) -> ScenarioKey:
         """The same for the texts under which records are filed; `labels` where they are not as the attack has them."""
-        client = format_client(parse_client(self.clients.client))
+        client = format_client(self.clients.client)
         return replace(key, labels=labels, client=client, **self._common)
 
     @property
@@ -142,6 +149,7 @@ class Threat:
             "ordered": self.knows.order,
             "batch_norm": self.clients.batch_norm,
             "public": self.knows.public_images,
+            "augment": self.clients.augment,
         }
 
     def count(self, images: int) -> int:
@@ -170,11 +178,14 @@ class Threat:
         """In words, without its name."""
         clients, knows = self.clients, self.knows
         epochs = "1 epoch" if clients.epochs == 1 else f"{clients.epochs} epochs"
+        how = "adam" if clients.optimizer == "adam" else f"momentum {clients.momentum:g}" if clients.momentum else ""
         training = f"local steps on {clients.batch} at a time, {epochs}" if clients.epochs else ""
         statistics = "batch norm at work" if clients.batch_norm == "train" else ""
         said = [
             f"{clients.images} {'image' if clients.images == 1 else 'images'} per participant",
             training,
+            how,
+            "cropped and mirrored" if clients.augment else "",
             f"mean of {self.users} participants" if self.users > 1 else "",
             statistics,
             {None: "", "known": "", "read": "labels read off", "joint": "labels not known"}[knows.labels],

@@ -9,7 +9,7 @@ from torch import nn
 
 from gradveil.defenses import Chain, Defense, DpSgd, NoDefense, parse_defense
 from gradveil.errors import GradveilError
-from gradveil.leakage.threat import Clients, Threat
+from gradveil.leakage.threat import Threat
 from gradveil.types import Dataset
 
 # The training that an epsilon is for, and its batches.
@@ -87,7 +87,7 @@ def parse_candidate(text: str, threat: Threat) -> Candidate:
         changed, note = replace(clients, summed=count), f"the server sees only the mean of {count} participants"
     else:
         images = max(8, clients.images)
-        changed = Clients(images, count, 4, clients.rate, clients.summed, clients.batch_norm)
+        changed = replace(clients, images=images, epochs=count, batch=4)
         note = f"local steps for {count} epochs on {images} images, 4 at a time"
     return Candidate(text, NoDefense(), replace(threat, name=text.replace(":", " "), clients=changed), note)
 

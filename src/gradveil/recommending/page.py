@@ -53,6 +53,6 @@ def untried_lines(found: Recommendation) -> list[str]:
 
 def _limits(found: Recommendation) -> list[str]:
     return [
-        f"{found.rounds} rounds in {found.minutes:g} minutes. Attacks that were not tried may do better; accuracy is that of "
+        f"{found.rounds} rounds. Attacks that were not tried may do better; accuracy is that of "
         "short trainings. `gradveil audit` says more of one of them."
     ]

@@ -5,13 +5,14 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from gradveil.auditing.averages import RandomMean
 from gradveil.auditing.findings import AttackFindings
 from gradveil.auditing.study import DefenseSummary, Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import defense_title
 from gradveil.report.markdown import markdown_table, markdown_text
-from gradveil.report.page import format_first, format_mean, format_number, format_rank, labels_read
+from gradveil.report.page import NOTHING, format_first, format_mean, format_number, format_rank, labels_read
 from gradveil.report.wording import DEFINITIONS, OTHER_THREAT, describe_power_of, short_verdict
 
 Cell = str | float | int | bool | None
@@ -24,7 +25,9 @@ def write_markdown(study: Study, folder: Path) -> Path:
     lines += [line for remark in run.notes.remarks for line in (markdown_text(remark), "")]
     for (dataset, model), summaries in study.summaries.items():
         lines += [f"## {markdown_text(model)} on {markdown_text(dataset)}", ""]
-        lines += [*markdown_table([_summary_row(one) for one in summaries]), ""]
+        means = [one for one in study.random_means if (one.dataset, one.model) == (dataset, model)]
+        rows = [_summary_row(one) for one in summaries] + [_random_row(study, one) for one in means]
+        lines += [*markdown_table(rows), ""]
         lines += [
             f"- {markdown_text(f'{defense_title(one.overall.defense)}: {one.overall.text}')}" for one in summaries
         ]
@@ -41,10 +44,8 @@ def write_markdown(study: Study, folder: Path) -> Path:
         ]
         lines += [*(f"- {markdown_text(said)}" for one in judgments for said in one.statements), ""]
     for vulnerable in study.vulnerabilities:
-        lines += [
-            f"### Which images are vulnerable: {markdown_text(str(vulnerable.stage))} {markdown_text(vulnerable.model)}",
-            "",
-        ]
+        where = markdown_text(f"{vulnerable.stage} {vulnerable.model}")
+        lines += [f"### Which images are vulnerable: {where}", ""]
         lines += [markdown_text(vulnerable.text), "", *(f"- {markdown_text(note)}" for note in vulnerable.notes), ""]
     trouble = [*run.problems, *study.missing, *run.absent]
     if trouble:
@@ -100,7 +101,24 @@ def _summary_row(one: DefenseSummary) -> dict[str, str]:
         "first": format_first(found.identified),
         "detail, dB (95%)": format_mean(found.worst.detail),
         "labels read": labels_read(found),
-        "accuracy": one.loss.text if one.loss else "not measured",
+        "accuracy": one.loss.text if one.loss else one.accuracy.words if one.accuracy else "not measured",
+    }
+
+
+def _random_row(study: Study, one: RandomMean) -> dict[str, str]:
+    """Random policies by themselves, averaged; each of them has a row of its own, too."""
+    worst = one.worst
+    loss = study.loss(one.dataset, one.model, one.name)
+    above = NOTHING if worst.percentile is None else "{:.0%} ({:.0%} to {:.0%})".format(*worst.percentile)
+    return {
+        "defense": one.name,
+        "verdict": f"mean of {one.policies} policies, {one.stage}",
+        "grade": "",
+        "ranks above (95%)": above,
+        "first": "",
+        "detail, dB (95%)": format_mean(worst.detail),
+        "labels read": "",
+        "accuracy": loss.text if loss else "not measured",
     }
 
 
@@ -150,9 +168,12 @@ def _claims(study: Study, one: Judgment) -> dict[str, Cell]:
         claims |= {f"reached_{success.eps:g}dB": success.reached.count, f"delta_{success.eps:g}dB": success.delta}
     if (picked_out := one.findings.picked_out) is not None:
         claims |= {"picked_out": picked_out.count, "delta_picked_out": picked_out.upper}
-    loss = study.loss(one.findings.dataset, one.findings.model, one.findings.defense)
+    of = (one.findings.dataset, one.findings.model, one.findings.defense)
+    measured, loss = study.accuracy(*of), study.loss(*of)
+    if measured is not None:
+        claims["accuracy"] = measured.accuracy
     if loss is not None:
-        claims |= {"accuracy": loss.accuracy, "accuracy_loss": loss.loss, "loss_low": loss.low, "loss_high": loss.high}
+        claims |= {"accuracy_loss": loss.loss, "loss_low": loss.low, "loss_high": loss.high}
     return claims
 
 

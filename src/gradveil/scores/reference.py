@@ -19,6 +19,7 @@ from gradveil.transforms import Policy
 from gradveil.types import Batch, Gradients
 
 EPS = 1e-5
+VARIANTS = ("printed", "mean", "code")  # of S_acc
 
 
 def privacy(
@@ -65,11 +66,15 @@ def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, vari
     """S_acc: how differently a randomly initialised model reacts to different images; higher is better.
 
     Each batch gives one value. J holds a row d(sum of logits)/d(image) per image, s are the eigenvalues of the rows'
-    correlation matrix; the value is -mean(log(s + eps) + 1/(s + eps)) for `mean`. `code` is the published -sum, over the first
-    image of each label.
+    correlation matrix. Variants:
+
+    - `printed`: mean(log(s + eps) + 1/(s + eps)), Eq. 10 with the sign that it is printed with. There lower is better, and
+      Algorithm 1, which drops policies with low scores, would drop the good ones.
+    - `mean`: the same with the other sign, so that higher is better. It is what everything here takes for the paper's definition.
+    - `code`: that of the published code, -sum instead of -mean, over the first image of each label.
     """
-    if variant not in ("mean", "code"):
-        raise unknown(variant, ("mean", "code"), "variant of S_acc")
+    if variant not in VARIANTS:
+        raise unknown(variant, VARIANTS, "variant of S_acc")
     values = []
     rows = 0
     for images, labels in batches:
@@ -82,7 +87,8 @@ def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, vari
             continue
         spectrum = torch.linalg.eigvalsh(_correlations(jacobian.flatten(1).cpu().double())).clamp_min(0)
         terms = torch.log(spectrum + EPS) + 1 / (spectrum + EPS)
-        values.append(-float(terms.mean() if variant == "mean" else terms.sum()))
+        value = float(terms.sum() if variant == "code" else terms.mean())
+        values.append(value if variant == "printed" else -value)
     return Estimate(tuple(values), evaluations=rows)
 
 

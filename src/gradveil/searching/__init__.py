@@ -1,6 +1,7 @@
 """Search for policies that score well on privacy without scoring badly on accuracy (Gao et al., 2021), and say how sure it is."""
 
 from gradveil.searching.plan import SearchPlan
+from gradveil.searching.published import PublishedPlan
 from gradveil.searching.race import RaceRound
 from gradveil.searching.result import Candidate, Control, SearchResult, disjoint_hybrid
 from gradveil.searching.running import search
@@ -10,6 +11,7 @@ __all__ = [
     "SAMPLERS",
     "Candidate",
     "Control",
+    "PublishedPlan",
     "RaceRound",
     "SearchPlan",
     "SearchResult",

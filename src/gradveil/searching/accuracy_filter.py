@@ -22,26 +22,34 @@ class AccuracyFilter:
     Per image S_acc is at best -1, when a model reacts to every image in its own way, whatever the number of classes. What it
     lacks to that is the redundancy, r = -1 - S_acc per image. A policy passes when its r is at most `allowance` times that of
     untransformed images in the same batches. `untouched` holds their r, batch by batch.
+
+    With `fixed`, the limit is that score whatever untransformed images have, as published: T_acc, which the mean over all batches
+    has to reach.
     """
 
     untouched: tuple[float, ...]
     allowance: float
     summed: bool  # the published code's variant sums over images instead of averaging
     rows: tuple[int, ...]  # images of each batch
+    fixed: float | None = None
 
     @classmethod
-    def of(cls, scorer: Scorer, allowance: float, run: RunJobs = run_jobs) -> "AccuracyFilter":
+    def of(
+        cls, scorer: Scorer, allowance: float, run: RunJobs = run_jobs, *, fixed: float | None = None
+    ) -> "AccuracyFilter":
         """The filter for a scorer's untrained model and images."""
         jobs = [(Policy.parse("identity"), number) for number in range(scorer.distinct_batches)]
         found = sum_of_batches(jobs, dict(run(partial(measure_one, scorer), jobs)))
         if found.failed:
             raise NotFinite(found.failed)
         summed = scorer.definition == "code"
-        return cls(_redundancies(found, summed), allowance, summed, found.rows)
+        return cls(_redundancies(found, summed), allowance, summed, found.rows, fixed)
 
     @property
     def threshold(self) -> float:
         """The limit as a score: T_acc of Algorithm 1."""
+        if self.fixed is not None:
+            return self.fixed
         worst = -1 - self.allowance * statistics.fmean(self.untouched)
         return worst * statistics.fmean(self.rows) if self.summed else worst
 
@@ -57,6 +65,9 @@ class AccuracyFilter:
 
     def verdict(self, entry: LedgerEntry) -> tuple[bool, int] | None:
         """Whether the policy passes, and after how many batches that was clear; None where more batches must tell."""
+        if self.fixed is not None:
+            whole = len(entry.accuracy) >= len(self.untouched)
+            return (statistics.fmean(entry.accuracy) >= self.fixed, len(entry.accuracy)) if whole else None
         found = _redundancies(entry, self.summed)
         for count in range(1, len(found) + 1):
             mean = statistics.fmean(found[:count])

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 
+from optuna.trial import TrialState
 from scipy import stats
 
 from gradveil.scores import Estimate
@@ -63,6 +64,18 @@ def conclude(
         confidence=confidence,
         accuracy_threshold=board.filter.threshold,
     )
+
+
+def close_trials(board: Board, result: SearchResult) -> None:
+    """End the trials, for whoever reads the study with Optuna's own tools; the best are the complete ones."""
+    for candidate in result.best:
+        board.ledger.close(candidate.policy, board.trial_values(candidate.policy), TrialState.COMPLETE)
+    for policy in board.goals:
+        if board.ledger[policy].failed:
+            board.ledger.close(policy, None, TrialState.FAIL)
+        else:
+            values = board.trial_values(policy) if policy in result.contenders else None
+            board.ledger.close(policy, values, TrialState.PRUNED)
 
 
 def outcome(board: Board, beliefs: Mapping[str, Belief], policy: Policy, confidence: float) -> PolicyOutcome:

@@ -7,6 +7,8 @@ from gradveil.errors import GradveilError
 from gradveil.naming import lookup
 from gradveil.searching.sampling import SAMPLERS, MakeSampler
 
+# Sampling goes on while too few policies pass the filter, but not for ever.
+MOST_DRAWS = 10
 # The race may look so often at every policy, on average.
 LOOKS_PER_POLICY = 13
 
@@ -23,7 +25,7 @@ class SearchPlan:
     It ends when nobody else could get in, or the images or `gradients` are spent. By default these are 13 first looks per policy
     (26 gradients for the published score, whose procedure takes over 2,000) and what the last measurement takes. The winners are
     measured again on `fresh` images that the race has not seen. First looks, the accuracy of those who lead, and the last
-    measurement are never cut short.
+    measurement are never cut short. `hybrid` of the best that share no function are joined in the end.
     """
 
     policies: int = 1500
@@ -35,6 +37,7 @@ class SearchPlan:
     fresh: int = 100
     gradients: int | None = None
     sharing: bool = True
+    hybrid: int = 2
 
     def __post_init__(self) -> None:
         _ = self.make_sampler
@@ -44,6 +47,8 @@ class SearchPlan:
             raise GradveilError(f"confidence must be at least 0.5 and less than 1, got {self.confidence}")
         if not 0 < self.redundancy < math.inf:
             raise GradveilError(f"the allowed redundancy must be more than 0 and finite, got {self.redundancy}")
+        if self.hybrid < 1:
+            raise GradveilError(f"a hybrid has at least 1 policy, got {self.hybrid}")
         if self.first_look < 1:
             raise GradveilError(f"a first look needs at least 1 image, got {self.first_look}")
         if self.fresh < 0 or (self.gradients is not None and self.gradients < 1):

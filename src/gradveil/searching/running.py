@@ -19,10 +19,11 @@ from gradveil.scores import NotFinite, Scorer
 from gradveil.searching.accuracy_filter import AccuracyFilter
 from gradveil.searching.belief import Belief, believe, surest
 from gradveil.searching.board import Board
-from gradveil.searching.conclusion import conclude
+from gradveil.searching.conclusion import close_trials, conclude
 from gradveil.searching.controls import CONTROLS, Controls
 from gradveil.searching.ledger import Ledger, fingerprint
-from gradveil.searching.plan import SearchPlan
+from gradveil.searching.plan import MOST_DRAWS, SearchPlan
+from gradveil.searching.published import PublishedPlan, run_published
 from gradveil.searching.race import RaceRound, affordable
 from gradveil.searching.result import SearchResult, disjoint_hybrid
 from gradveil.searching.sampling import RandomSampler
@@ -32,8 +33,6 @@ from gradveil.transforms import Policy
 
 Say = Callable[[str], None]
 
-# Sampling goes on while too few policies pass the filter, but not for ever.
-MOST_DRAWS = 10
 # Quick looks are biased by a little that differs between policies. On fewer images than these it is small beside the noise.
 QUICK_IMAGES = 128
 # A round may take this fraction of the gradients left.
@@ -43,14 +42,14 @@ ROUND_FRACTION = 1 / 2
 def search(
     scorer: Scorer,
     storage: Path | str | None = None,
-    plan: SearchPlan | None = None,
+    plan: SearchPlan | PublishedPlan | None = None,
     *,
     workers: int = 1,
     backend: str = LOCAL,
     progress: Progress = silent,
     say: Say = lambda text: None,
 ) -> SearchResult:
-    """Find the most private policies; see `SearchPlan` for how.
+    """Find the most private policies; see `SearchPlan` for how, and `PublishedPlan` for the published procedure.
 
     `scorer` scores policies, with a model and a score of your own if you like. `storage` is a file for an Optuna study in
     SQLite, any storage URL, or None to keep nothing. Everything computed goes there at once. Started again, also with a larger
@@ -62,12 +61,17 @@ def search(
     """
     plan = plan or SearchPlan()
     check_backend(backend)
-    objectives = ("minimize", "maximize") if plan.sampler == "nsga2" else ("minimize",)
+    race = isinstance(plan, SearchPlan)
+    objectives = ("minimize", "maximize") if race and plan.sampler == "nsga2" else ("minimize",)
     ledger = Ledger(storage, fingerprint(scorer), objectives=objectives)
     # As the workers: the last digits must not depend on the number of threads.
     with using_one_thread(), scorer.device.computing("--batches"), suppress(NotFinite):
         scorer.privacy(Policy.parse("identity"), range(1), quick=True)  # finds out how the model is best looked at
     with starting_workers(workers, backend) as work:
+        if isinstance(plan, PublishedPlan):
+            accuracy_filter = AccuracyFilter.of(scorer, 1.0, work, fixed=plan.threshold_for(scorer.definition))
+            team = Workers(scorer, accuracy_filter, ledger, work, workers, progress)
+            return run_published(Board(scorer, ledger, accuracy_filter), plan, team, say)
         accuracy_filter = AccuracyFilter.of(scorer, plan.redundancy, work)
         team = Workers(scorer, accuracy_filter, ledger, work, workers, progress)
         return _Search(scorer, plan, ledger, accuracy_filter, team, say).run()
@@ -112,7 +116,7 @@ class _Search:
             raise GradveilError("none of the best policies has a finite score on the fresh images")
         hybrid = self.hybrid(best)
         result = conclude(self.board, self.beliefs, best, others, hybrid, self.rounds, self.plan.confidence)
-        self.close(result)
+        close_trials(self.board, result)
         return Controls(self.board, self.fresh, self.plan.confidence).compare(self.workers.run, result)
 
     def explore(self) -> list[Policy]:
@@ -269,7 +273,7 @@ class _Search:
         others = [p for p in self.board.eligible(list(self.board.goals)) if p not in best]
         ranked = best + sorted(others, key=lambda p: (self.believed(p), str(p)))
         while True:
-            chosen = disjoint_hybrid(ranked)
+            chosen = disjoint_hybrid(ranked, self.plan.hybrid)
             members = [policy for policy in ranked if set(policy.members) <= set(chosen.members)]
             unknown = [policy for policy in members if not self.board.goals[policy].accuracy]
             if not unknown:
@@ -279,15 +283,3 @@ class _Search:
     def believed(self, policy: Policy) -> float:
         """The score as far as it is known."""
         return surest(self.beliefs, policy).mean(str(policy))
-
-    def close(self, result: SearchResult) -> None:
-        """End the trials, for whoever reads the study with Optuna's own tools; the best are the complete ones."""
-        for candidate in result.best:
-            self.ledger.close(candidate.policy, self.board.trial_values(candidate.policy), TrialState.COMPLETE)
-        for policy in self.board.goals:
-            if self.ledger[policy].failed:
-                self.ledger.close(policy, None, TrialState.FAIL)
-            else:
-                self.ledger.close(
-                    policy, self.board.trial_values(policy) if policy in result.contenders else None, TrialState.PRUNED
-                )

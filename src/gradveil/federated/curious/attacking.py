@@ -16,7 +16,7 @@ from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.participant import Participant, image_seed, network_of, participants_of
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.recordings import Recording
-from gradveil.leakage.lineups import Lineup, draw_lineups
+from gradveil.leakage.lineups import draw_lineups
 from gradveil.leakage.lots import reconstruct
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario
@@ -66,16 +66,9 @@ def attack_recording(
         images=torch.cat([work.private.images for work in works]),
         labels=torch.cat([work.private.labels for work in works]),
     )
-    lineups, placebos = draw_lineups(dataset.train, unit, seed=scenario.seed)
-
-    def seen(lineup: Lineup | None) -> Lineup | None:
-        """Decoys are cropped and flipped as the private images are."""
-        if lineup is None:
-            return None
-        return replace(
-            lineup, images=everybody[0].view(torch.tensor([lineup.index, *lineup.decoys]), recording.round).images
-        )
-
+    lineups, placebos = draw_lineups(
+        dataset.train, unit, seed=scenario.seed, view=lambda some: everybody[0].view(some, recording.round).images
+    )
     with (
         scenario.device.computing("--batch or --sums"),
         batch_norm_mode(network, training=scenario.batch_norm == "train"),
@@ -90,8 +83,8 @@ def attack_recording(
             evidence=evidence,
             seed=derive_seed(scenario.seed, "attack", recording.round, *recording.participants),
             draw_seed=image_seed(plan, recording.round),
-            lineups=tuple(map(seen, lineups)),
-            placebos=tuple(map(seen, placebos)),
+            lineups=lineups,
+            placebos=placebos,
         )
         (results,) = reconstruct([(scenario, share)], advance)
     for result in results:
