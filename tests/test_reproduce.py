@@ -94,11 +94,6 @@ def test_killed_and_resumed_it_finds_the_same(smoke: Path, tmp_path: Path) -> No
     assert resumed == read_result(smoke / "stages.json")
 
 
-def test_the_number_of_workers_changes_nothing(smoke: Path, tmp_path: Path) -> None:
-    found = run_experiment(EXPERIMENTS["layers"], "smoke", Lab(tmp_path, _load, workers=2))
-    assert found == read_result(smoke / "layers.json")
-
-
 def test_table_1_at_the_scale_of_the_paper_is_the_published_one() -> None:
     grids = EXPERIMENTS["table1"].paper
     rows = {(one.table, one.dataset, one.model, one.row) for one in published_rows() if one.table.startswith("table1")}

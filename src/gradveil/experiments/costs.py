@@ -135,8 +135,7 @@ def estimate_cost(experiment: Experiment, scale: Scale, watch: Stopwatch) -> Cos
 def work_of(part: Part, watch: Stopwatch) -> list[Work]:
     """The trainings, attacks and scores of a part."""
     if isinstance(part, Grid):
-        rows = len(part.parsed_rows(watch.lab, stand_in(part.dataset)))
-        networks = sum(len(one) for one in part.parsed_rows(watch.lab, stand_in(part.dataset)).values())
+        networks = sum(len(one) for one in part.parsed_rows(watch.lab).values())
         attackers = sum(1 if name == UNDEFENDED else len(part.attackers) for name in part.defenses)
         early = sum(int(stage) for stage in part.stages if stage != TRAINED)
         wanted = networks if part.trained_with == "defense" else 1
@@ -144,7 +143,7 @@ def work_of(part: Part, watch: Stopwatch) -> list[Work]:
         found = [_training(part.dataset, part.model, part.recipe, trainings, watch, extra=early * networks)]
         for attack in part.attacks:
             each = watch.attack(part.dataset, part.model, attack, part.batch, part.client)
-            count = attackers * len(part.stages) * (part.images // part.batch) if rows else 0
+            count = attackers * len(part.stages) * (part.images // part.batch)
             found.append(Work(f"attacks with {attack}", part.dataset, part.model, count, each))
         return [one for one in found if one.count]
     if isinstance(part, Trainings):
@@ -153,7 +152,8 @@ def work_of(part: Part, watch: Stopwatch) -> list[Work]:
     if isinstance(part, PolicyScores | Paths | SearchCost):
         policies = part.policies if isinstance(part, SearchCost) else len(part.policies)
         # A race looks at most policies a few times only.
-        each = 26 if isinstance(part, SearchCost) else part.images * (getattr(part, "points", None) or 20)
+        racing = isinstance(part, SearchCost) and not part.published
+        each = 26 if racing else part.images * (getattr(part, "points", None) or 20)
         scored = Work(
             "gradients of scores", part.dataset, part.model, policies * each, watch.gradient(part.dataset, part.model)
         )

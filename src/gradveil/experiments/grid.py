@@ -8,7 +8,7 @@ from torch import nn
 from gradveil.attacks import Attacker, parse_attack
 from gradveil.auditing.matrix import behind
 from gradveil.client import parse_client
-from gradveil.defenses import Defense, NoDefense, parse_defense
+from gradveil.defenses import Defense, EachRandom, NoDefense, parse_defense
 from gradveil.experiments.lab import Lab
 from gradveil.experiments.records import Attacked, Picture, Pieces, Trained
 from gradveil.experiments.traces import trace_curves
@@ -18,12 +18,11 @@ from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.training import Recipe
 from gradveil.training.stage import Stage
-from gradveil.transforms.sampling import random_policies
 from gradveil.types import Dataset
 
 TRAINED = "trained"
 # Ten policies in turn, each with a network of its own: image i meets policy i modulo ten.
-RANDOM, RANDOM_POLICIES = "random", 10
+RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class Grid:
     def run(self, lab: Lab) -> Pieces:
         """Train what is missing, attack what is missing, and give what came of it."""
         dataset = lab.load(self.dataset)
-        rows = self.parsed_rows(lab, dataset)
+        rows = self.parsed_rows(lab)
         trained, networks = self._networks(lab, dataset, [one for row in rows.values() for one in row])
         named: list[str] = []
         cells: list[Cell] = []
@@ -108,10 +107,9 @@ class Grid:
             pictures=tuple(_picture(row, one) for row, records in kept for one in records if one.index < self.pictures),
         )
 
-    def parsed_rows(self, lab: Lab, dataset: Dataset) -> dict[str, list[Defense]]:
+    def parsed_rows(self, lab: Lab) -> dict[str, list[Defense]]:
         """What tables call a defense, and the defenses behind it: ten of them are `random`."""
-        channels = dataset.train.image_shape[0]
-        ten = [parse_defense(str(one)) for one in random_policies(lab.seed, RANDOM_POLICIES, channels=channels)]
+        ten: list[Defense] = list(EachRandom(draw=lab.seed).defenses())
         rows = {name: ten if name == RANDOM else [parse_defense(name)] for name in self.defenses}
         # A policy that no image would meet needs no network.
         return {name: defenses[: self.images] for name, defenses in rows.items()}

@@ -85,7 +85,17 @@ class Lab:
             progress=self.progress,
         )
 
-    def scorer(self, dataset: Dataset, model: str, recipe: Recipe, *, images: int, points: int | None) -> Scorer:
+    def scorer(
+        self,
+        dataset: Dataset,
+        model: str,
+        recipe: Recipe,
+        *,
+        images: int,
+        points: int | None,
+        batches: int = 1,
+        batch_size: int = 10,
+    ) -> Scorer:
         """The published score on a network that was trained without a defense."""
         (trained,) = self.train(dataset, model, [NoDefense()], recipe)
         network = self.trained(dataset, model, NoDefense(), trained)
@@ -95,8 +105,8 @@ class Lab:
             fresh,
             dataset.test,
             images=images,
-            batches=1,
-            batch_size=10,
+            batches=batches,
+            batch_size=batch_size,
             points=points,
             seed=self.seed,
             device=self.device,

@@ -8,8 +8,8 @@ from gradveil.experiments.score_rules import accuracy_drops, as_accurate
 from gradveil.training import Recipe
 
 USUAL = "precode:k=256,beta=0.001"
-PUBLISHED_ATTACKS = ("dlg:restarts=1", "idlg:restarts=1", "cpl:restarts=1", "inverting-gradients")
-SMALL_ATTACKS = ("idlg:restarts=1,iterations=100", "cpl:restarts=1,iterations=100", "adam+cosine:iterations=200")
+PUBLISHED_ATTACKS = ("dlg:once=True", "idlg:once=True", "cpl:once=True", "inverting-gradients")
+SMALL_ATTACKS = ("idlg:iterations=100,once=True", "cpl:iterations=100,once=True", "adam+cosine:iterations=200")
 STAGES = ("0", "trained")
 # The supplement does not say for how long; its curves run over some hundred epochs.
 LONG = Recipe(epochs=100, batch_size=64, lr=0.01)
@@ -52,12 +52,15 @@ SIZES, BETAS = (64, 128, 256, 512), ("0.1", "0.01", "0.001", "0.0001")
 # The bottleneck in front of the second to the last layer of a network with four hidden ones; the last is the usual place.
 PLACES = tuple(f"{USUAL},at=net.layers.{layer}" for layer in (3, 5, 7))
 TWO = f"{USUAL},at=net.layers.7+net.layers.9"
+# A beta for each.
+TWO_BETAS = "precode:k=256,at=net.layers.7+net.layers.9,betas=0.01+0.0001"
 SWEEP = (
     NONE,
     *(f"precode:k={k},beta=0.001" for k in SIZES),
     *(f"precode:k=256,beta={beta}" for beta in BETAS if beta != "0.001"),
     *PLACES,
     TWO,
+    TWO_BETAS,
 )
 _EVERY_K: tuple[Rule, ...] = tuple(
     alike({"row": f"precode:k={k},beta=0.001"}, {"row": USUAL}) for k in SIZES if k != 256
@@ -67,7 +70,7 @@ PRECODE_SWEEP = Experiment(
     name="precode-sweep",
     title="PRECODE: size, weight, place and number of bottlenecks",
     published="Section 4 of the supplement (Scheliga et al., 2022)",
-    paper=(Grid("cifar10", "mlp", SWEEP, ("idlg:restarts=1", "inverting-gradients"), STAGES, recipe=LONG),),
+    paper=(Grid("cifar10", "mlp", SWEEP, ("idlg:once=True", "inverting-gradients"), STAGES, recipe=LONG),),
     cpu=(Grid(TENTH, "mlp-256", SWEEP, ("adam+cosine:iterations=200",), STAGES, recipe=GENTLE),),
     smoke=(
         Grid(
