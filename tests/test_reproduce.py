@@ -141,12 +141,12 @@ def test_what_has_no_data_is_left_out_of_all_and_refused_alone(
         raise GradveilError(f"{name} is not here: put it there")
 
     experiments = [EXPERIMENTS["convergence"], EXPERIMENTS["layers"]]
-    run(experiments, "smoke", Lab(tmp_path, absent), tmp_path, json=True)
+    run(experiments, "smoke", Lab(tmp_path, absent), tmp_path, tmp_path, json=True)
     said = json.loads(capsys.readouterr().out)
     assert list(said["left_out"]) == ["convergence", "layers"]
     assert said["files"] == []
     with pytest.raises(GradveilError, match="put it there"):
-        run(experiments[:1], "smoke", Lab(tmp_path, absent), tmp_path, json=True)
+        run(experiments[:1], "smoke", Lab(tmp_path, absent), tmp_path, tmp_path, json=True)
 
 
 def test_the_list_says_what_each_is() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gradveil.experiments.correlating import correlate
 from gradveil.experiments.records import Attacked, Curve, Pieces, Result, Scored, Trained
-from gradveil.experiments.rules import Rule, alike, better_than_others, each, found, hides, more_in
+from gradveil.experiments.rules import Rule, alike, better_than_others, each, found, hides, knowing_helps, more_in
 from gradveil.experiments.score_rules import (
     accuracy_drops,
     as_accurate,
@@ -74,6 +74,9 @@ def test_found_and_more_and_alike() -> None:
     assert more_in(late, early)(cells).level == "does not hold"
     assert alike({"model": "wide"}, {"model": "net", "stage": "untrained"})(cells).level == "holds"
     assert alike(early, late)(cells).level == "does not hold"
+    knowing = result(attacked("a", 0.9, attacker="adaptive"), attacked("a", 0.6), attacked("none", 0.99))
+    assert knowing_helps()(knowing).level == "holds"
+    assert knowing_helps()(cells).level == "undecided"
     assert each(found(stage="untrained"), found(stage="trained"))(cells).level == "does not hold"
 
 

@@ -26,7 +26,7 @@ class Place:
         Path | None, Option(help="Folder for trainings, attacks and pages. Default: runs/reproduce/SCALE.")
     ] = None
     results: Annotated[
-        Path | None, Option(help="Folder for records. Default: --out. `report` reads them: results.")
+        Path | None, Option(help="Folder for records alone. Default: --out; of `report`, which reads them: results.")
     ] = None
 
 
@@ -91,7 +91,7 @@ def reproduce(
     if dry_run:
         estimate(wanted, chosen, lab, json=options.json)
         return
-    run(wanted, chosen, lab, results, json=options.json)
+    run(wanted, chosen, lab, folder, results, json=options.json)
 
 
 def list_experiments(scale: "Scale", *, json: bool) -> None:
@@ -151,8 +151,8 @@ def estimate(experiments: "list[Experiment]", scale: "Scale", lab: "Lab", *, jso
     )
 
 
-def run(experiments: "list[Experiment]", scale: "Scale", lab: "Lab", results: Path, *, json: bool) -> None:
-    """Run each and write its record and its page; of several, those whose data are absent are left out."""
+def run(experiments: "list[Experiment]", scale: "Scale", lab: "Lab", pages: Path, results: Path, *, json: bool) -> None:
+    """Run each and write its page and its record; of several, those whose data are absent are left out."""
     from gradveil.experiments import run_experiment, write_result
     from gradveil.experiments.page import write_experiment_page
 
@@ -173,7 +173,7 @@ def run(experiments: "list[Experiment]", scale: "Scale", lab: "Lab", results: Pa
         result = run_experiment(one, scale, lab)
         path = results / f"{one.name}.json"
         write_result(path, result)
-        written += [path, *write_experiment_page(one, result, results)]
+        written += [path, *write_experiment_page(one, result, pages)]
         for claim in one.claims:
             verdict = claim.decide(result)
             verdicts.append({"claim": claim.key, "verdict": verdict.level, "why": verdict.why})

@@ -120,6 +120,23 @@ def alike(there: dict[str, str], here: dict[str, str]) -> Rule:
     return rule
 
 
+def knowing_helps() -> Rule:
+    """Holds if images rank higher for who knows the defense than for who ignores it, over all defenses, paired by image."""
+
+    def rule(result: Result) -> Verdict:
+        cells = [one for one in result.found.attacked if one.attacker != "plain"]
+        plain = [one for one in (_same_cell(result, one) for one in cells) if one is not None]
+        if not plain:
+            return Verdict("undecided", "nobody attacked who knows a defense")
+        pair = _difference_of(cells, plain, "who knows it", "who ignores it")
+        if pair is None:
+            return Verdict("undecided", "the two did not attack the same images")
+        gap, said = pair
+        return Verdict("holds" if gap.above_zero else "does not hold" if gap.below_zero else "undecided", said)
+
+    return rule
+
+
 def each(*rules: Rule) -> Rule:
     """Holds if every one does; does not if one does not."""
 
@@ -202,7 +219,12 @@ def words(one: Attacked) -> str:
 
 def _compare(result: Result, there: dict[str, str], here: dict[str, str]) -> tuple[Spread, str] | None:
     """The mean difference over all pairs of cells, image by image, and in words."""
-    first, second = chosen(result, **there), chosen(result, **here)
+    return _difference_of(chosen(result, **there), chosen(result, **here), _named(there), _named(here))
+
+
+def _difference_of(
+    first: Sequence[Attacked], second: Sequence[Attacked], there: str, here: str
+) -> tuple[Spread, str] | None:
     if not first or not second:
         return None
     means = [_mean_percentiles(first), _mean_percentiles(second)]
@@ -211,7 +233,7 @@ def _compare(result: Result, there: dict[str, str], here: dict[str, str]) -> tup
         return None
     difference = spread_of([means[0][index] - means[1][index] for index in common])
     average = [sum(own[index] for index in common) / len(common) for own in means]
-    both = f"{_named(there)}: above {average[0]:.0%}; {_named(here)}: above {average[1]:.0%}"
+    both = f"{there}: above {average[0]:.0%}; {here}: above {average[1]:.0%}"
     said = f"{both}; difference {points(difference)} points, n={len(common)}."
     return difference, said
 
@@ -223,6 +245,16 @@ def _mean_percentiles(cells: Sequence[Attacked]) -> dict[int, float]:
         for index, value in cell.percentiles.items():
             values.setdefault(index, []).append(value)
     return {index: sum(own) / len(own) for index, own in values.items()}
+
+
+def _same_cell(result: Result, one: Attacked) -> Attacked | None:
+    """The same cell, attacked by somebody who ignores the defense."""
+    names = ("dataset", "model", "stage", "row", "attack", "threat")
+    same = {name: getattr(one, name) for name in names}
+    cells = [
+        other for other in chosen(result, attacker="plain") if all(getattr(other, n) == v for n, v in same.items())
+    ]
+    return cells[0] if cells else None
 
 
 def _undefended(result: Result, one: Attacked) -> Attacked | None:

@@ -3,7 +3,7 @@
 from gradveil.experiments.catalogue.common import ADAM, BOTH, HYBRID, NONE, QUICK, RANDOM, SHORT, TENTH, smoke_grid
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import found, more_in
+from gradveil.experiments.rules import found, knowing_helps
 
 DEFENDED = (NONE, RANDOM, HYBRID, "prune:0.95", "gaussian:0.01", "precode:k=256,beta=0.001", "soteria")
 STAGES = ("0", "20", "trained")
@@ -26,7 +26,7 @@ ADAPTIVE = Experiment(
             "knowledge",
             "gradveil",
             "Who knows the defense finds more than who ignores it.",
-            more_in({"attacker": "adaptive"}, {"attacker": "plain"}),
+            knowing_helps(),
         ),
     ),
     differs="convnet-4 on a tenth of Fashion-MNIST; 5 epochs; 150 iterations.",
