@@ -17,7 +17,7 @@ from gradveil.auditing.plan import AuditPlan
 from gradveil.client import share
 from gradveil.datasets import load
 from gradveil.models import untrained_model
-from gradveil.parallel import using_one_thread
+from gradveil.parallel import run_jobs, using_one_thread
 from gradveil.searching import SearchPlan, search
 from gradveil.types import Batch, to_unit
 
@@ -42,11 +42,16 @@ def find_policies(policies: int, workers: int, model: str = SMALL_MODEL) -> None
     )
 
 
+def find_twice(workers: int) -> None:
+    """Two searches that have nothing to do with each other: what two workers can gain at most, on this machine."""
+    list(run_jobs(partial(find_policies, POLICIES // 2, 1), [MODEL, MODEL], workers=workers))
+
+
 TASKS = {"audit": partial(audit, iterations=2, workers=1), "policies": partial(find_policies, workers=1)}
 
 
 def run(turns: int = 2) -> Iterator[dict[str, object]]:
-    """Three rows for workers, three for how the cost grows, two for memory; each as soon as it is measured."""
+    """Four rows for workers, three for how the cost grows, two for memory; each as soon as it is measured."""
     how = f"{DATASET}, workers of one thread that were started before, {turns} turns"
     scored = f"{SCORED} images, the best {KEPT}"
     for name, settings, work in (
@@ -59,6 +64,11 @@ def run(turns: int = 2) -> Iterator[dict[str, object]]:
             f"a search of {POLICIES} policies by two workers against one",
             f"{MODEL}, {scored}",
             partial(find_policies, POLICIES, model=MODEL),
+        ),
+        (
+            "two searches at once against one after the other",
+            f"{POLICIES // 2} policies each, {MODEL}, {scored}: two processes that share nothing but the machine",
+            find_twice,
         ),
         (
             f"a search of {MANY_POLICIES} policies on a tiny network by two workers against one",

@@ -23,7 +23,7 @@ from gradveil.progress import bar
 from gradveil.training.stage import Stage
 
 DATASET = "fashion-mnist-tenth"
-MODELS = ("convnet-16", "lenet")
+MODELS = ("convnet-8", "lenet")
 IMAGES = list(range(8, 20))
 PUBLISHED, OURS = "adam+cosine", "tenth"
 FOLDER, RESULT = Path("runs/tenth"), Path("runs/tenth.json")

@@ -9,7 +9,11 @@ import torch
 
 from gradveil.datasets import channel_statistics, load
 from gradveil.models import build
+from gradveil.parallel import pools
 from gradveil.types import Dataset
+
+# Worker processes of one test wait for the next that wants some, which may be minutes later: new ones import torch first.
+pools.IDLE, pools.USABLE = 7200, 3600
 
 # Torch counts its devices in the first backward pass of a process, and a second device would change what Lightning finds.
 BY_ITSELF = "test_devices.py"

@@ -145,7 +145,7 @@ def by_class(fashion: Dataset, count: int) -> list[Tensor | None]:
 
 @pytest.mark.parametrize("text", ["3-1-7", "21-13-3+7-4-15", "10-2-6"])
 def test_undoing_beats_the_transformed_image(text: str, fashion: Dataset) -> None:
-    policy, count = Policy.parse(text), 20
+    policy, count = Policy.parse(text), 8
     images = to_unit(fashion.test.images[:count])
     draws = draws_of(policy, 1, seed=0, indices=torch.arange(count))
     transformed = apply_draws(draws, images)
@@ -161,8 +161,8 @@ def test_undoing_beats_the_transformed_image(text: str, fashion: Dataset) -> Non
 
 
 def test_the_most_likely_draw_is_mostly_the_right_one(fashion: Dataset) -> None:
-    """Of 20 images behind 3-1-7 with an error of 0.1 per pixel; eight draws, one in eight by chance."""
-    policy, count = Policy.parse("3-1-7"), 20
+    """Of 10 images behind 3-1-7 with an error of 0.1 per pixel; eight draws, one in eight by chance."""
+    policy, count = Policy.parse("3-1-7"), 10
     draws = draws_of(policy, 1, seed=0, indices=torch.arange(count))
     transformed = apply_draws(draws, to_unit(fashion.test.images[:count]))
     noisy = (transformed + 0.1 * torch.randn(transformed.shape, generator=generator(0))).clamp(0, 1)
@@ -171,7 +171,7 @@ def test_the_most_likely_draw_is_mostly_the_right_one(fashion: Dataset) -> None:
         for row, (draw, seen) in enumerate(zip(draws, public, strict=True)):
             (candidates,) = Undo().candidates(noisy[row : row + 1], policy, seen)
             right += max(candidates, key=lambda one: one.odds).draw == draw
-        assert right >= 17
+        assert right >= 8
 
 
 def test_more_draws_than_can_be_tried_are_sampled() -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -303,20 +304,24 @@ def test_the_trace_shows_the_way(fashion: Dataset, small_net: nn.Module) -> None
     assert len(shallow) == len(deep) == 20
 
 
-def test_labels_can_be_searched_for(fashion: Dataset, lenet: nn.Module) -> None:
-    batch = batch_of(fashion, 2)
-    found = parse_attack("dlg")(evidence_of(lenet, batch, labels=None), seed=2)
-    assert found.labels is not None
-    assert torch.equal(found.labels, batch.labels)
-    assert float(metrics.psnr(found.images, batch.images)) > 30
+COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler, and there is no g++")
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler, and there is no g++")
-def test_a_compiled_loop_ends_where_the_other_does(fashion: Dataset, lenet: nn.Module) -> None:
-    piece = evidence_of(lenet, batch_of(fashion, 0))
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=[pytest.mark.long, COMPILER])])
+def test_a_compiled_loop_ends_where_the_other_does(
+    fashion: Dataset, lenet: nn.Module, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a minute of machine code is for `make test-long`; the graph that it is made from is the same."""
+    piece, torch_compile, compiled_functions = evidence_of(lenet, batch_of(fashion, 0)), torch.compile, []
+
+    def compile_here(function: Callable[..., object]) -> object:
+        compiled_functions.append(function)
+        return torch_compile(function, backend=backend)
+
+    monkeypatch.setattr(torch, "compile", compile_here)
     plain, compiled = (parse_attack("fast", iterations=20, compiled=value)(piece) for value in (False, True))
+    assert len(compiled_functions) == 1
     assert compiled.distance == pytest.approx(plain.distance, rel=0.02)
     assert float((compiled.images - plain.images).abs().mean()) < 0.02
 
@@ -429,55 +434,49 @@ def over_one_colour(found: Tensor, truth: Tensor) -> float:
 
 @pytest.mark.parametrize("name", ["dlg", "idlg"])
 def test_lenet_gives_its_images_away(fashion: Dataset, lenet: nn.Module, name: str) -> None:
-    """At least 30 dB for at least 4 of 5 images, and a run that failed says so."""
-    rebuilt = 0
-    for index in range(5):
+    """At least 30 dB, with labels that are read off or searched for."""
+    for index in (0, 2):
         batch = batch_of(fashion, index)
         found = parse_attack(name)(evidence_of(lenet, batch, labels=None), seed=index)
-        psnr = float(metrics.psnr(found.images, batch.images))
-        rebuilt += psnr >= 30
-        assert psnr >= 30 or found.ended != "matched"
-    assert rebuilt >= 4
+        assert float(metrics.psnr(found.images, batch.images)) >= 30
+        assert found.ended == "matched"
+        assert found.labels is not None
+        assert torch.equal(found.labels, batch.labels)
 
 
 def test_fast_beats_one_colour_on_an_untrained_convnet(fashion: Dataset) -> None:
     model = build("convnet-16", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
-    better = []
-    for index in range(2):
-        batch = batch_of(fashion, index)
-        found = parse_attack("fast", iterations=60)(evidence_of(model, batch), seed=index)
-        assert found.iterations == len(found.history) == 60
-        assert found.distance < found.history[0]
-        better.append(over_one_colour(found.images, batch.images))
-    assert sum(better) / len(better) > 2
+    batch = batch_of(fashion, 0)
+    found = parse_attack("fast", iterations=60)(evidence_of(model, batch), seed=0)
+    assert found.iterations == len(found.history) == 60
+    assert found.distance < found.history[0]
+    assert over_one_colour(found.images, batch.images) > 2
 
 
-@pytest.mark.slow
-def test_inverting_gradients_on_colour_images(data: Path) -> None:
-    """At least 4 dB over one colour on average, from an untrained convnet-32; two images, as each takes long."""
+@pytest.mark.parametrize(
+    ("images", "iterations", "least"), [(1, 130, 2.5), pytest.param(2, 170, 4.0, marks=pytest.mark.long)]
+)
+def test_inverting_gradients_on_colour_images(data: Path, images: int, iterations: int, least: float) -> None:
+    """So many dB over one colour on average, from an untrained convnet-32; every image takes long."""
     cifar = load("cifar10", data_dir=data)
     model = untrained_model("convnet-32", cifar).eval()
-    attack = parse_attack("inverting-gradients", iterations=170, restarts=1, tv=1e-4)
+    attack = parse_attack("inverting-gradients", iterations=iterations, restarts=1, tv=1e-4)
     better = []
-    for index in range(2):
+    for index in range(images):
         chosen = cifar.test.take([index])
         batch = Batch(to_unit(chosen.images), chosen.labels)
         piece = Evidence(model, share(model, batch), cifar.test.image_shape, labels=batch.labels)
         better.append(over_one_colour(attack(piece, seed=index).images, batch.images))
-    assert sum(better) / len(better) >= 4
+    assert sum(better) / len(better) >= least
 
 
-@pytest.mark.slow
 def test_four_local_steps_do_not_hide_an_image(fashion: Dataset) -> None:
     model = build("convnet-16", SHAPE, 10, mean=[0.286], std=[0.353]).eval()
     client = FedAvg(0.01, epochs=4)
-    better = []
-    for index in range(2):
-        batch = batch_of(fashion, index)
-        piece = Evidence(model, client(model, batch), SHAPE, labels=batch.labels, client=client)
-        found = parse_attack("fast", iterations=45)(piece, seed=index)
-        better.append(over_one_colour(found.images, batch.images))
-    assert sum(better) / len(better) >= 3
+    batch = batch_of(fashion, 0)
+    piece = Evidence(model, client(model, batch), SHAPE, labels=batch.labels, client=client)
+    found = parse_attack("fast", iterations=45)(piece)
+    assert over_one_colour(found.images, batch.images) >= 3
 
 
 # --- gradients that are none

@@ -630,17 +630,16 @@ def test_attacks_that_get_nothing_seldom_leak() -> None:
         assert said.count(PROTECTS) <= 50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("leak", [weak, few_found, nearly_all], ids=lambda leak: leak.__name__)
-def test_a_defense_that_does_nothing_never_protects(leak: Leak) -> None:
+@pytest.mark.parametrize("audits", [150, pytest.param(1000, marks=pytest.mark.long)])
+def test_a_defense_that_does_nothing_never_protects(leak: Leak, audits: int) -> None:
     rng = np.random.default_rng(12)
-    levels = [simulated(rng, 32, leak, leak)["3-1-7"].level for _ in range(1000)]
+    levels = [simulated(rng, 32, leak, leak)["3-1-7"].level for _ in range(audits)]
     assert levels.count(PROTECTS) == 0
-    assert levels.count(LEAKS) >= 850
+    assert levels.count(LEAKS) >= 0.85 * audits
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("attacks", [1, 2])
+@pytest.mark.parametrize("attacks", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_as_many_images_as_needed_show_what_hides_everything(attacks: int) -> None:
     rng = np.random.default_rng(13)
     n = images_needed(0.5, 0.6, 2 * attacks)

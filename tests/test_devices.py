@@ -337,7 +337,7 @@ def test_an_audit_from_the_command_line(
         to_pil(image).save(place / f"{number}.png")
     pictures = load(f"folder:{tmp_path / 'images'}")
     small = AuditSettings(
-        pictures.name, "lenet-4", ("prune:0.5",), stages=("1",), images=1, iterations=2, device=strict_device.NAME
+        pictures.name, "lenet-4", ("prune:0.5",), stages=("0",), images=1, iterations=2, device=strict_device.NAME
     )
     command = f"{command_of(small, tmp_path / 'strict')} --format md --workers 2"
     # In a process of its own, as torch looks for devices when it is imported; its workers inherit where to look.

@@ -203,10 +203,10 @@ def test_placebos_are_at_chance_whatever_leaks() -> None:
 
 @pytest.fixture(scope="module")
 def blind(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
-    """200 images whose gradients drown in noise."""
+    """80 images whose gradients drown in noise."""
     network = build("mlp-16", fashion.test.image_shape, 10)
     scenario = replace(SCENARIO, defense="gaussian:1000").parse()
-    return measure(scenario, network, fashion.test, list(range(200)), tmp_path_factory.mktemp("blind"))
+    return measure(scenario, network, fashion.test, list(range(80)), tmp_path_factory.mktemp("blind"))
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +219,9 @@ def bare(fashion: Dataset, tmp_path_factory: pytest.TempPathFactory) -> list[Rec
 def test_gradients_that_drown_in_noise_tell_nothing(blind: list[Record]) -> None:
     for found in (identify(blind), identify_placebos(blind)):
         assert found is not None
-        assert found.n == 200
+        assert found.n == 80
         assert found.low <= 0.5 <= found.high
-        assert found.high - found.low < 0.1
+        assert found.high - found.low < 0.15
         assert found.strongest_p > 0.01
     places = [one.rank.rank for one in blind if one.rank is not None and len(one.rank.decoys) == 99]
     assert stats.kstest([(place - 0.5) / 100 for place in places], "uniform").pvalue > 0.01

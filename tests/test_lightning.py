@@ -297,7 +297,7 @@ def test_the_example_runs() -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     found = re.search(r"test accuracy ([\d.]+)%", ran.stdout)

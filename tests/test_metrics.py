@@ -18,6 +18,17 @@ def test_ssim_of_small_images(shape: tuple[int, int, int]) -> None:
     assert bool((metrics.ssim(1 - truth, truth) < 1).all())
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("noise", [0.0, 0.1, 1.0])
+def test_ssim_is_that_of_torchmetrics(fashion: Dataset, channels: int, noise: float) -> None:
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    truth = to_unit(fashion.test.images[:4]).expand(-1, channels, -1, -1)
+    guess = (1 - noise) * truth + noise * torch.rand(truth.shape, generator=torch.Generator().manual_seed(0))
+    expected = structural_similarity_index_measure(guess, truth, data_range=1.0, reduction="none")
+    torch.testing.assert_close(metrics.ssim(guess, truth), expected, rtol=0, atol=1e-6)
+
+
 def test_ssim_is_one_for_equal_images_and_falls_with_noise(fashion: Dataset) -> None:
     truth = to_unit(fashion.test.images[:4])
     noise = torch.rand(truth.shape, generator=torch.Generator().manual_seed(0))

@@ -40,8 +40,8 @@ def test_workers_that_left_while_idle_are_replaced(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pools, "USABLE", 0.0)
     monkeypatch.setattr(pools.ProcessPool, "_idle", [])
     for _ in range(2):
-        done = list(run_jobs(process_and_threads, range(4), workers=2))
-        assert sorted(job for job, _, _ in done) == [0, 1, 2, 3]
+        done = list(run_jobs(process_and_threads, [7], workers=2))
+        assert [job for job, _, _ in done] == [7]
         for _, process, _ in done:
             while Path(f"/proc/{process}").exists() and "Z" not in Path(f"/proc/{process}/stat").read_text().split()[2]:
                 time.sleep(0.05)

@@ -172,6 +172,10 @@ def _once(attack: Inversion) -> Inversion:
     return replace(attack, restarts=1, good_enough=0.0, patience=None)
 
 
+def _is_once(attack: Attack) -> bool:
+    return isinstance(attack, Inversion) and attack == _once(attack)
+
+
 def _with_prior(attack: Inversion, kind: type[TotalVariation] | type[LabelTerm], weight: float, what: str) -> Inversion:
     """The attack with another weight of a prior; 0 leaves it out."""
     if not 0 <= weight < math.inf:
@@ -193,8 +197,8 @@ def attack_settings(attack: Attack) -> tuple[str, AttackSettings]:
     for setting, kind in (("tv", TotalVariation), ("alpha", LabelTerm)):
         if (weight := _weight(attack, kind)) != _weight(published, kind):
             changed[setting] = weight
-    if isinstance(attack, Inversion) and attack == _once(attack) and published != _once(published):
-        changed = {**changed, "once": True, "restarts": None}
+    if _is_once(attack) and not _is_once(published):
+        changed |= {"once": True, "restarts": None}
     settings = replace(AttackSettings(), **changed)  # type: ignore[arg-type]
     if parse_attack(attack.name, **asdict(settings)) == attack:
         return attack.name, settings

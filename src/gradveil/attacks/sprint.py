@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EVALUATIONS = 20  # of one iteration of LBFGS, at most
 # A sprint that gets there halves its distance in every other iteration.
-ITERATIONS, PATIENCE, MATCHED = 16, 2, 1e-6
+PATIENCE, MATCHED = 2, 1e-6
 
 
 def sprint(
@@ -26,8 +26,8 @@ def sprint(
     runner = replace(plain, restarts=1, good_enough=MATCHED, patience=PATIENCE)
     spent = 0
     for number in range(attack.sprints):
-        most = min(ITERATIONS, (attack.iterations - spent) // EVALUATIONS)
-        if most == 0:
+        most = (attack.iterations // 2 - spent) // EVALUATIONS  # half of them are for the search
+        if most < 1:
             break
         run = replace(runner, iterations=most)
         found = run(evidence, seed=derive_seed(seed, "sprint", number), on_iteration=on_iteration)

@@ -12,7 +12,6 @@ from gradveil.cli.score import ScoreOptions, say_if_slow
 from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
 from gradveil.io.locks import opening_locks
-from gradveil.naming import lookup
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ def search(
         gradveil search --weights ... --procedure published --definition code
         gradveil search --weights ... --sampler nsga2 --storage postgresql://host/db --backend ray
     """
+    from gradveil.naming import lookup  # brings torch along
     from gradveil.plots.search import save_plots
     from gradveil.searching import PublishedPlan, SearchPlan
     from gradveil.searching import search as run

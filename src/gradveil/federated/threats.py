@@ -28,8 +28,14 @@ def threat_of(plan: FederatedPlan, summed: int, *, name: str) -> Threat:
     clients = Clients(plan.batch, summed=summed, batch_norm="train", augment=plan.augment)
     client = parse_client(plan.client)
     if isinstance(client, FedAvg):
-        local = {"epochs": client.epochs, "batch": client.batch, "rate": client.lr}
-        clients = replace(clients, **local, optimizer=client.optimizer, momentum=client.momentum)
+        clients = replace(
+            clients,
+            epochs=client.epochs,
+            batch=client.batch,
+            rate=client.lr,
+            optimizer=client.optimizer,
+            momentum=client.momentum,
+        )
     return Threat(name[:60], knows=Knowledge(labels="read", order=False), clients=clients)
 
 

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from gradveil.attacks import Attack, Evidence, Reconstruction, Trace
@@ -137,6 +136,8 @@ def assignment(guesses: Tensor, targets: Tensor) -> Tensor:
     """For every target the guess that belongs to it, one to one, so that the squared errors sum to the least."""
     if len(targets) == 1:
         return torch.zeros(1, dtype=torch.int64)
+    from scipy.optimize import linear_sum_assignment  # half a second that most workers need not spend
+
     errors = torch.stack([(guesses - target).square().mean((1, 2, 3)) for target in targets])
     return torch.from_numpy(linear_sum_assignment(errors.cpu().numpy())[1])
 

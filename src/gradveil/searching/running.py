@@ -61,8 +61,8 @@ def search(
     """
     plan = plan or SearchPlan()
     check_backend(backend)
-    race = isinstance(plan, SearchPlan)
-    objectives = ("minimize", "maximize") if race and plan.sampler == "nsga2" else ("minimize",)
+    both = isinstance(plan, SearchPlan) and plan.sampler == "nsga2"
+    objectives = ("minimize", "maximize") if both else ("minimize",)
     ledger = Ledger(storage, fingerprint(scorer), objectives=objectives)
     # As the workers: the last digits must not depend on the number of threads.
     with using_one_thread(), scorer.device.computing("--batches"), suppress(NotFinite):

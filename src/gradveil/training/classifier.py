@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 from torch.utils.data import DataLoader
+from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
 from gradveil.client import freezing_statistics, gradient, logits_and_loss, trainable_parameters
@@ -103,7 +104,7 @@ class Classifier(L.LightningModule):
         """Into the epoch's means; those of a loss are over images."""
         accuracy = self.training_accuracy if what == "training" else self.test_accuracy
         accuracy.update(logits.detach(), labels)
-        figures = {f"{what}_loss": loss.detach(), f"{what}_accuracy": accuracy}
+        figures: dict[str, Tensor | Metric] = {f"{what}_loss": loss.detach(), f"{what}_accuracy": accuracy}
         self.log_dict(figures, on_step=False, on_epoch=True, batch_size=len(labels))
 
     def _drawing(self, *path: str | int) -> AbstractContextManager[None]:
