@@ -11,13 +11,13 @@ from gradveil.auditing.estimate import attack_cost, duration, seconds_per_step
 from gradveil.datasets.catalogue import DATASETS
 from gradveil.datasets.names import parse_name
 from gradveil.defenses import NoDefense
-from gradveil.devices import CPU
 from gradveil.errors import GradveilError
 from gradveil.experiments.experiment import Experiment, Part, Scale
 from gradveil.experiments.grid import TRAINED, Grid
 from gradveil.experiments.lab import Lab
 from gradveil.experiments.scoring import Paths, PolicyScores
 from gradveil.experiments.searches import SearchCost
+from gradveil.experiments.timing import own_seconds
 from gradveil.experiments.training import Trainings
 from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.models import untrained_model
@@ -122,12 +122,8 @@ class Stopwatch:
 
     def _once(self, key: tuple[str, ...], measure: Callable[[], float]) -> float:
         if key not in self.known:
-            start, busy = time.perf_counter(), time.process_time()
             with using_one_thread():
-                seconds = measure()
-            # On the CPU, what other programs took of the time is left out.
-            share = (time.process_time() - busy) / (time.perf_counter() - start) if self.lab.device == CPU else 1.0
-            self.known[key] = seconds * min(1.0, share)
+                self.known[key] = own_seconds(self.lab.device, measure)
         return self.known[key]
 
 

@@ -1,6 +1,7 @@
 """What a search for policies costs: ours beside the published procedure, on the same network."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from torch import nn
@@ -9,6 +10,7 @@ from gradveil.attacks import adam_cosine
 from gradveil.auditing.estimate import attack_cost
 from gradveil.experiments.lab import Lab
 from gradveil.experiments.records import Pieces, Scored
+from gradveil.experiments.timing import own_seconds
 from gradveil.io.files import parse_file, parse_object, write_json
 from gradveil.leakage.scenario import Scenario
 from gradveil.naming import digest_of, slug
@@ -65,15 +67,13 @@ class SearchCost:
         folder.mkdir(parents=True, exist_ok=True)
         study, times = folder / "study.sqlite3", folder / "seconds.json"
         scorer, plan = self._search(lab, dataset)
-        whole = not study.exists()
-        start = time.perf_counter()
         found = search(scorer, study, plan, workers=lab.workers, backend=lab.backend, progress=lab.progress)
-        taken = time.perf_counter() - start
         if not times.exists():
-            # Of a search that was interrupted nobody knows how long it took.
-            known = {"search_worker_seconds": taken * lab.workers} if whole else {}
-            known |= {"published_seconds_per_policy": self._time_published(lab, dataset.test.image_shape[0])}
-            write_json(times, known | {"attack_seconds": self._time_attack(lab, scorer.trained)})
+            measured = {
+                "published_seconds_per_policy": self._time_published(lab, dataset.test.image_shape[0]),
+                "attack_seconds": self._time_attack(lab, scorer.trained),
+            }
+            write_json(times, measured)
         seconds = parse_file(times, parse_object, largest=LARGEST, remedy="remove it to measure again")
         figures = {name: float(str(value)) for name, value in seconds.items()}
         figures |= {
@@ -104,7 +104,8 @@ class SearchCost:
             self.dataset, self.model, Stage(), adam_cosine(), seed=lab.seed, device=lab.device, split="test"
         )
         with using_one_thread():
-            return attack_cost(network, lab.load(self.dataset), [0], scenario)[1].seconds
+            images = lab.load(self.dataset)
+            return own_seconds(lab.device, lambda: attack_cost(network, images, [0], scenario)[1].seconds)
 
     def _time_published(self, lab: Lab, channels: int) -> float:
         """Seconds per policy on one thread: S_pri at every published point; S_acc, which is little beside it, is left out."""
@@ -113,7 +114,11 @@ class SearchCost:
         policies: list[Policy] = random_policies(lab.seed, self.timed, channels=channels)
         with using_one_thread(), scorer.device.computing("nothing"):
             scorer.privacy(policies[0], range(1))  # warms up
-            start = time.perf_counter()
-            for policy in policies:
-                scorer.privacy(policy)
-            return (time.perf_counter() - start) / len(policies)
+            return own_seconds(lab.device, lambda: _time_scores(scorer, policies))
+
+
+def _time_scores(scorer: Scorer, policies: Sequence[Policy]) -> float:
+    start = time.perf_counter()
+    for policy in policies:
+        scorer.privacy(policy)
+    return (time.perf_counter() - start) / len(policies)

@@ -31,5 +31,5 @@ ATTACKS = Experiment(
             hides(),
         ),
     ),
-    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 5 epochs on a tenth of the images; fewer iterations.",
+    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 4 epochs on a tenth of the images; fewer iterations.",
 )

@@ -36,7 +36,7 @@ CORRELATION = Experiment(
             trained_with="none",
         ),
     ),
-    cpu=_both(CIFAR, "convnet-8", _HUNDRED, "adam+cosine:iterations=100", 30),
+    cpu=_both(CIFAR, "convnet-4", _HUNDRED, "adam+cosine:iterations=100", 30),
     smoke=(
         PolicyScores(TINY, "convnet-2", _SIX, images=3, recipe=ONE_EPOCH, points=3),
         smoke_grid(Grid(TINY, "convnet-2", _SIX, trained_with="none")),
@@ -49,6 +49,6 @@ CORRELATION = Experiment(
             predicts(),
         ),
     ),
-    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 5 epochs; 30 images per policy instead of one; 100 "
+    differs="CIFAR-10 and convnet-4 stand for CIFAR-100 and ResNet20-4; 4 epochs; 30 images per policy instead of one; 100 "
     "iterations instead of 2,500.",
 )

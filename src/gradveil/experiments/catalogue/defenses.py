@@ -23,6 +23,6 @@ DEFENSES = Experiment(
             better_than_others(HYBRID),
         ),
     ),
-    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 5 epochs on a tenth of the images; 200 iterations. Noise "
+    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 4 epochs on a tenth of the images; 200 iterations. Noise "
     "and pruning also act on the gradient that is attacked; in the published code they act in training only.",
 )

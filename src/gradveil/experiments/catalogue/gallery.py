@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gradveil.experiments.catalogue.common import CIFAR, NONE, QUICK, SHORT, TENTH, smoke_grid
+from gradveil.experiments.catalogue.common import CIFAR, NONE, QUICK, QUICK_RESNET, SHORT, TENTH, smoke_grid
 from gradveil.experiments.experiment import Experiment, Part
 from gradveil.experiments.grid import Grid
 
@@ -21,7 +21,8 @@ _SMALL = {"cifar100": CIFAR, "fashion-mnist@32": TENTH, "resnet20-4": "resnet20"
 def _small(grid: Grid) -> Part:
     """As Table 1 has it at the cpu scale: all its images are attacked, and the first are shown."""
     names = (_SMALL[grid.dataset], _SMALL[grid.model])
-    return replace(grid, dataset=names[0], model=names[1], attacks=(QUICK,), recipe=SHORT, images=100)
+    attack = QUICK_RESNET if grid.model == "resnet20-4" else QUICK
+    return replace(grid, dataset=names[0], model=names[1], attacks=(attack,), recipe=SHORT, images=100)
 
 
 GALLERY = Experiment(

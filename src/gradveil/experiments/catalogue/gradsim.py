@@ -6,6 +6,7 @@ from gradveil.experiments.catalogue.common import (
     NONE,
     ONE_EPOCH,
     QUICK,
+    QUICK_RESNET,
     SEMI_TRAINED,
     SHORT,
     TENTH,
@@ -44,7 +45,7 @@ GRADSIM_PATH = Experiment(
             traces="all",
         ),
     ),
-    cpu=(Paths(CIFAR, "resnet20", PAIR, recipe=SHORT), _traced(CIFAR, "resnet20", QUICK)),
+    cpu=(Paths(CIFAR, "resnet20", PAIR, recipe=SHORT), _traced(CIFAR, "resnet20", QUICK_RESNET)),
     smoke=(
         Paths(TINY, "convnet-2", PAIR, images=4, recipe=ONE_EPOCH),
         smoke_grid(_traced(TENTH, "convnet-8", QUICK)),
@@ -58,5 +59,5 @@ GRADSIM_PATH = Experiment(
             lower_area(POLICY, plot="all"),
         ),
     ),
-    differs="CIFAR-10 and resnet20 stand for CIFAR-100 and ResNet20-4; 5 epochs instead of 50; 200 iterations.",
+    differs="CIFAR-10 and resnet20 stand for CIFAR-100 and ResNet20-4; 4 epochs instead of 50; 100 iterations.",
 )

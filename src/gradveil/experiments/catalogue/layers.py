@@ -22,5 +22,5 @@ LAYERS = Experiment(
             shallow_not_deep(HYBRID),
         ),
     ),
-    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 5 epochs on a tenth of the images; 200 iterations.",
+    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 4 epochs on a tenth of the images; 200 iterations.",
 )

@@ -31,7 +31,7 @@ SINGLE_OPERATIONS = Experiment(
             best_operations(),
         ),
     ),
-    differs="CIFAR-10 and resnet20 stand for CIFAR-100 and ResNet20-4; 5 epochs instead of 50 on a tenth of the images.",
+    differs="CIFAR-10 and resnet20 stand for CIFAR-100 and ResNet20-4; 4 epochs instead of 50 on a tenth of the images.",
 )
 
 OPERATIONS_TINY_IMAGENET = Experiment(
@@ -49,5 +49,5 @@ OPERATIONS_TINY_IMAGENET = Experiment(
             best_operations(),
         ),
     ),
-    differs="resnet20 stands for ResNet20-4; 5 epochs instead of 50; a tenth of Tiny ImageNet at 32x32.",
+    differs="resnet20 stands for ResNet20-4; 4 epochs instead of 50; a tenth of Tiny ImageNet at 32x32.",
 )
