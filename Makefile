@@ -2,16 +2,19 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
-EXTRAS := flower,dp,ray,dask,hf,tensorboard,dev
+EXTRAS := flower,dp,ray,dask,hf,tensorboard,docs,dev
 
-.PHONY: help setup demo test test-long bench lint clean
+.PHONY: help setup demo test test-long bench lint docs dist dist-check clean
 
 help:
-	@echo "make demo   set up, search a policy, audit a network with and without it; ends with runs/demo/report.html (a few minutes)"
+	@echo "make demo   set up, attack a network without a defense and with five; ends with runs/demo/report.html (a few minutes)"
 	@echo "make test   set up with all extras and run the tests; GRADVEIL_DATA=DIR with cifar-10-batches-bin/ runs those that need CIFAR-10"
 	@echo "make test-long  a few tests of kills and of statistics that take half a minute each"
 	@echo "make bench  measure speed side by side with the published procedures; writes runs/bench.json"
 	@echo "make lint   ruff, mypy, and import-linter on the declared layers"
+	@echo "make docs   the documentation as a site in site/; needs no network, every warning is an error"
+	@echo "make dist   a wheel and a source archive in dist/"
+	@echo "make dist-check  install the wheel into an empty environment elsewhere and run gradveil demo there"
 	@echo "make setup  the environment in $(VENV) only"
 	@echo "make clean  remove the environment and caches; runs/ stays"
 
@@ -49,5 +52,20 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --cache-dir .import_linter_cache
 
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+	@echo "open site/index.html"
+
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(VENV)/bin/hatchling build
+	ls -l dist
+
+# Outside of the clone and without its environment: what somebody gets who installs the wheel.
+dist-check: dist
+	rm -rf dist/check && $(PYTHON) -m venv dist/check
+	dist/check/bin/pip --disable-pip-version-check install --quiet -c constraints.txt dist/*.whl
+	elsewhere=$$(mktemp -d) && here=$$PWD && cd "$$elsewhere" && env -u PYTHONPATH "$$here/dist/check/bin/gradveil" demo && ls -l runs/demo/report.html
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -32,7 +32,7 @@ FEW_POLICIES, MANY_POLICIES = 20, 400
 
 def audit(images: int, iterations: int, workers: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        plan = AuditPlan(MODEL, attacks=(fast(iterations=iterations),), images=images)
+        plan = AuditPlan(MODEL, attacks=(fast(iterations=iterations),), images=images, tune=False)
         run_audit(plan, load(DATASET), Path(folder), workers=workers)
 
 

@@ -20,16 +20,16 @@ from gradveil.auditing import (
 )
 from gradveil.auditing import matrix as matrix_module
 from gradveil.auditing.claim import Claim, claim, read_claim
+from gradveil.auditing.command import command_of
 from gradveil.auditing.matrix import run_audit, spread_indices
 from gradveil.auditing.perception import lpips_metric, perceptual_distances
-from gradveil.auditing.plan import split_names
 from gradveil.auditing.tables import PERCEPTION
 from gradveil.cli import app
-from gradveil.cli.audit import command_of
 from gradveil.defenses import Defense, NoDefense, Precode, Prune
 from gradveil.errors import GradveilError
 from gradveil.leakage import measuring
 from gradveil.models.weights import ModelCard, save_weights
+from gradveil.naming import split_names
 from gradveil.training import networks
 from gradveil.training.networks import NetworkSource
 from gradveil.training.stage import Stage

@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from gradveil.attacks import Attack, Reconstruction, fast
 from gradveil.auditing import estimate
-from gradveil.auditing.estimate import AttackCost, AuditEstimate, duration, estimate_audit, iteration_times
+from gradveil.auditing.estimate import AttackCost, AuditEstimate, estimate_audit, iteration_times, rough_seconds
 from gradveil.auditing.plan import AuditPlan
 from gradveil.cli import app
-from gradveil.cli.audit import print_estimate
+from gradveil.cli.verdicts import print_estimate
 from gradveil.defenses import Prune
 from gradveil.errors import GradveilError
+from gradveil.progress import duration
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
@@ -65,6 +66,18 @@ def test_totals() -> None:
         "2.5 h",
         "20 days",
     ]
+
+
+def test_long_audits_are_estimated_before_they_begin(fashion: Dataset) -> None:
+    plan = AuditPlan("convnet-4", (Prune(0.9),), (fast(iterations=2),), images=2)
+    assert rough_seconds(plan, fashion, workers=1) is None
+    long = replace(plan, attacks=(fast(iterations=2000),), images=10)
+    alone, many = (rough_seconds(long, fashion, workers=workers) for workers in (1, 1000))
+    assert alone is not None
+    assert many is not None
+    # Five attackers of ten images, 2000 iterations each: no machine does that in a second.
+    assert 0 < many < 0.1 * alone
+    assert alone > 1
 
 
 def test_a_dry_run_counts_what_the_audit_does(fashion: Dataset) -> None:

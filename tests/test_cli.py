@@ -1,3 +1,4 @@
+import io
 import json
 import re
 import subprocess
@@ -8,7 +9,9 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+import typer
 from PIL import Image
+from rich.console import Console
 from safetensors.torch import save_file
 
 from audits import write_audit
@@ -16,13 +19,16 @@ from gradveil.attacks import ATTACKS
 from gradveil.auditing import read_study
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import describe_power
-from gradveil.cli import main
-from gradveil.cli.audit import audit, print_verdicts
+from gradveil.cli import app, main
+from gradveil.cli.audit import audit
 from gradveil.cli.options import RunOptions, expand
+from gradveil.cli.output import print_table, shaded
+from gradveil.cli.verdicts import print_verdicts
 from gradveil.client import share
 from gradveil.defenses import DEFENSES, DpSgd, parse_defense
 from gradveil.io.pictures import to_pil
 from gradveil.models import build
+from gradveil.progress import Lines
 from gradveil.types import Batch, Dataset, to_unit
 from gradveil.version import __version__
 
@@ -302,8 +308,13 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
     alone = json.loads(gradveil("operations", *options).stdout)
     assert len(alone["operations"]) > 15
     assert (tmp_path / "runs/operations/operations.png").is_file()
-    gradveil("score", "3", "--weights", weights, "--images", "2", "--batches", "1", "--plot", "curves.svg")
-    assert (tmp_path / "curves.svg").is_file()
+    shown = gradveil(
+        "score", "3", "--weights", weights, "--images", "2", "--batches", "1", "--plot", "curves.svg"
+    ).stderr
+    printed = re.search(r"S_pri (\d\.\d{3})", shown)
+    assert printed is not None
+    # What is plotted is what is printed.
+    assert f"S_pri {printed[1]}" in (tmp_path / "curves.svg").read_text()
     (best,) = (tmp_path / "runs/search/policies").glob("01-*.json")
     assert json.loads(gradveil("policies", "show", str(best), "--json").stdout)["policy"] == policy
 
@@ -330,6 +341,9 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
         assert attacked["placebo"]["n"] == 2
         assert attacked["stage"] == "trained for 1 epochs"
 
+    pictures = [path.name for path in (tmp_path / "runs/attack").glob("*.png")]
+    assert len(pictures) == 2  # none takes the place of the other
+    assert any(f"-{policy}-images_0_to_1-" in name for name in pictures)
     made = json.loads(gradveil("report", "runs/attack", "--format", "html,md,csv,png", "--json").stdout)
     assert policy in (tmp_path / made["report"]).read_text()
     assert [Path(file).name for file in made["files"]][:4] == ["report.html", "report.md", "findings.csv", "images.csv"]
@@ -406,6 +420,41 @@ def test_an_attack_says_how_well_images_are_told_from_others(gradveil: Command, 
     assert twice["identification"]["n"] == twice["placebo"]["n"] == 1
 
 
+def test_every_argument_is_explained() -> None:
+    commands = [typer.main.get_command(app)]
+    while commands:
+        command = commands.pop()
+        commands += getattr(command, "commands", {}).values()
+        silent = [one.name for one in command.params if one.name != "help" and not getattr(one, "help", None)]
+        assert silent == [], command.name
+
+
+def test_text_stands_left_and_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [["prune:0.9", "leaks", "7%", "-"], ["[red]", "cannot tell", "100% (85-100%)", "+1.5"]]
+    print_table("[bold]", ["defense", "verdict", "above", "detail"], rows)
+    title, *_, first, second = capsys.readouterr().out.rstrip().splitlines()
+    # Names are text, never markup.
+    assert title.strip() == "[bold]"
+    assert second.strip().startswith("[red]")
+    assert first.index("leaks") == second.index("cannot")
+    assert first.rstrip().endswith("-")
+    assert first.index("7%") + 1 == second.index(")")
+    assert "\x1b" not in first + second
+
+
+def test_verdicts_have_colours_in_a_terminal() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
+    console.print(shaded("leaks (exact)", "exact"), shaded("protects", "protects"), shaded("cannot tell", "unclear"))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == "\x1b[1;31mleaks (exact)\x1b[0m \x1b[32mprotects\x1b[0m cannot tell\n"
+
+
+def test_facts_of_a_dataset_are_words(gradveil: Command) -> None:
+    shown = gradveil("data", "fashion-mnist-tenth").stdout
+    assert "Ankle boot 600" in " ".join(shown.split())
+    assert not set("{}[]'") & set(shown)
+
+
 def test_verdicts_are_readable_without_knowing_psnr(
     fashion: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -415,6 +464,8 @@ def test_verdicts_are_readable_without_knowing_psnr(
     assert "PSNR" not in shown
     assert "first for 24 of 24 (chance 0.2)" in shown
     assert "leaks (recognisable)" in shown
+    assert "Do I leak? Yes. 100% (" in shown
+    assert "random (control)" in shown
     assert "points" in shown
 
 
@@ -528,3 +579,15 @@ def test_recordings_that_cannot_be_attacked(gradveil: Command, tmp_path: Path) -
     none = gradveil("curious", "run")
     assert none.returncode == 2
     assert "no recording that could be attacked" in none.stderr
+
+
+def test_logs_get_a_line_now_and_then() -> None:
+    now, said = [0.0], []
+    lines = Lines("attacking", 400, "images", clock=lambda: now[0], write=said.append)
+    for second in range(1, 400):
+        now[0] = float(second)
+        lines.advance(1)
+    assert said[0] == "attacking: 30 of 400 images, 8%, about 6.2 min left"
+    # Ever rarer, and none at the end, where the result follows.
+    done = [int(line.split()[1]) for line in said]
+    assert done == [30, 60, 90, 120, 150, 188, 235, 294, 368]

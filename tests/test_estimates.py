@@ -151,6 +151,23 @@ def test_exact_pictures_stay(truth: Tensor, known: Evidence, fashion: Dataset) -
     assert float(psnr(estimate(nearly, alone), truth).mean()) >= 45
 
 
+@pytest.mark.parametrize("count", [2, 5])
+def test_few_public_images_do_not_turn_a_rebuilt_image_into_another(
+    count: int, truth: Tensor, fashion: Dataset
+) -> None:
+    labels, images = fashion.train.labels, fashion.train
+    few = images.take([int(one) for label in range(10) for one in (labels == label).nonzero().flatten()[:count]])
+    shown = truth[:8]
+    evidence = evidence_of(8, (1, 28, 28), fashion.test.labels[:8], few)
+    assert float(psnr(estimate(shown, evidence), shown).min()) >= 45
+    assert float(psnr(estimate(noisy(shown, 0.1), evidence), shown).min()) >= 18
+    # What shows nothing is still worth the guess and no more.
+    guess, noise = informed_guess(evidence), torch.rand(shown.shape, generator=generator(0))
+    assert guess is not None
+    wanted = float(psnr(guess, shown).mean())
+    assert float(psnr(estimate(noise, evidence), shown).mean()) == pytest.approx(wanted, abs=0.3)
+
+
 def test_noise_becomes_the_informed_guess(truth: Tensor, known: Evidence, fashion: Dataset) -> None:
     unlabelled = evidence_of(COUNT, (1, 28, 28), public=fashion.train)
     noise = torch.rand(truth.shape, generator=generator(0))

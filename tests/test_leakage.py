@@ -166,6 +166,18 @@ def test_larger_and_coloured_images(shape: tuple[int, int, int], tmp_path: Path)
     assert all(record.iterations == 1 for record in records)
 
 
+@pytest.mark.parametrize("classes", [("a", "b"), ("a",)], ids=["two classes", "one class"])
+def test_images_of_one_pixel_can_be_attacked(classes: tuple[str, ...], tmp_path: Path) -> None:
+    from gradveil.types import ImageSet
+
+    levels = torch.arange(8, dtype=torch.uint8).view(8, 1, 1, 1).repeat(1, 3, 1, 1) * 30
+    made = ImageSet(levels, torch.arange(8) % len(classes), classes)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3, len(classes)))
+    scenario = replace(SCENARIO, iterations=1).parse()
+    records = measure(scenario, network, made, [0, 1], tmp_path, public=made)
+    assert all(record.rank is not None and -1 <= record.ssim <= 1 for record in records)
+
+
 def test_resnet152_runs(fashion: Dataset, tmp_path: Path) -> None:
     scenario = replace(SCENARIO, model="resnet152-8", iterations=1)
     (record,) = measure(scenario.parse(), untrained_model("resnet152-8", fashion), fashion.test, [0], tmp_path)

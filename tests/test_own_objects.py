@@ -65,8 +65,14 @@ def test_a_policy_with_an_operation_of_ones_own(fashion: Dataset, tmp_path: Path
 
 @pytest.mark.parametrize(
     "attack",
-    [fast(), fast(iterations=7), parse_attack("idlg", restarts=2, tv=0.5), parse_attack("analytic", labels="read")],
-    ids=["published", "shorter", "restarts and tv", "closed form"],
+    [
+        fast(),
+        fast(iterations=7),
+        parse_attack("idlg", restarts=2, tv=0.5),
+        parse_attack("fast", start="zeros", rate=0.3),
+        parse_attack("analytic", labels="read"),
+    ],
+    ids=["published", "shorter", "restarts and tv", "rate", "closed form"],
 )
 def test_names_and_settings_give_an_attack_again(attack: Attack) -> None:
     name, settings = attack_settings(attack)

@@ -1,3 +1,4 @@
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
+from gradveil.defenses.words import defense_in_words
 from gradveil.errors import GradveilError
 from gradveil.plots import ScatterPoint, plot_curves, plot_operations, plot_race, plot_scatter
 from gradveil.plots.labels import place_labels, spread_apart
 from gradveil.plots.layout import axis_limits, shorten
 from gradveil.plots.leakage import LeakageRow, plot_leakage
-from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
+from gradveil.plots.tradeoff import TradeoffPoint, pareto_steps, plot_tradeoff
 from gradveil.scores import Estimate
 from gradveil.searching import RaceRound
 
@@ -49,8 +51,8 @@ def race(*rounds: RaceRound) -> Plot:
     return lambda path: plot_race(path, rounds)
 
 
-def leakage(*rows: LeakageRow, width: float = 8.0) -> Plot:
-    return lambda path: plot_leakage(path, rows, tolerance=0.6, width=width)
+def leakage(*rows: LeakageRow) -> Plot:
+    return lambda path: plot_leakage(path, rows, tolerance=0.6)
 
 
 def leaking(defense: str, mean: float, stage: str = "untrained", tone: str = "leaks") -> LeakageRow:
@@ -117,22 +119,47 @@ PLOTS: dict[str, tuple[Plot, list[str]]] = {
     "leakage of one": (leakage(LeakageRow("untrained", "none", "leaks", (0.7,), 0.7, 0.0, 1.0)), ["no defense", "n = 1 image"]),
     "leakage": (
         leakage(*(leaking(*named, stage) for stage in ("untrained", "trained") for named in (("none", 0.5), (LONG, 0.8)))),
-        ["no defense", shorten(LONG, 34), "trained", "n = 3 images", "further right leaks more", "chance 50%", "tolerance 60%"],
+        ["no defense", shorten(defense_in_words(LONG), 34), "trained", "n = 3 images", "further right leaks more", "chance 50%",
+         "tolerance 60%"],
     ),
     "leakage of all and of none": (
         leakage(LeakageRow("untrained", "none", "leaks", (1.0,) * 90, 1.0, 0.97, 1.0), leaking("3-1-7", 0.1, tone="protects")),
-        ["3-1-7", "100", "n = 3 to 90 images"],
+        ["shift, contrast", "100", "n = 3 to 90 images"],
     ),
     "leakage without decoys": (leakage(LeakageRow("untrained", "none", "unclear", (), None, None, None)), ["n = 0 images"]),
-    "leakage on a telephone": (leakage(leaking("none", 0.9), leaking("<b>$x$", 0.5, tone="unclear"), width=3.7), ["<b>$x$"]),
+    "leakage of odd names": (leakage(leaking("none", 0.9), leaking("<b>$x$", 0.5, tone="unclear")), ["<b>$x$"]),
     "leakage of too many": (leakage(*(leaking(f"{i}", 0.1 + i / 90) for i in range(70))), ["The first 60 of 70", "59"]),
-    "tradeoff of one": (tradeoff(TradeoffPoint("3-1-7", "leaks", 0.8, 0.8, 0.8, 0.9, 0.9, 0.9)), ["3-1-7", "90%", "chance 50%"]),
+    "tradeoff of one": (
+        tradeoff(TradeoffPoint("3-1-7", "leaks", 0.8, 0.8, 0.8, 0.9, 0.9, 0.9)), ["shift, contrast", "90%", "chance 50%"]
+    ),
     "tradeoff": (
         tradeoff(*(TradeoffPoint(f"prune:{i}", "unclear", *2 * (i / 9, i / 10, i / 8)) for i in range(8)), width=3.7),
-        ["prune:0", "prune:7", "test accuracy"],
+        ["pruning 0", "pruning 7", "test accuracy (axis cut)"],
     ),
     "race without an end": (race(RaceRound(9, {"1": 0.4, "2": 0.5}, frozenset("12"))), ["2 finalists"]),
 }  # fmt: skip
+
+
+def test_the_front_joins_what_nothing_else_beats_in_both() -> None:
+    found = {
+        "none": (1.0, 0.9),
+        "random": (0.5, 0.95),
+        "prune:0.9": (0.6, 0.7),
+        "3-1-7": (0.8, 0.8),
+        "clip:1": (0.9, 0.75),
+    }
+    points = [TradeoffPoint(name, "leaks", x, x, x, y, y, y) for name, (x, y) in found.items()]
+    # Random policies are a control, and clipping is beaten by a policy.
+    assert pareto_steps(points) == [(0.6, 0.7), (0.8, 0.7), (0.8, 0.8), (1.0, 0.8), (1.0, 0.9)]
+
+
+def test_bands_stay_among_cosines(tmp_path: Path) -> None:
+    plot_curves(tmp_path / "a.svg", [0.0, 1.0], {"none": np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.9]])})
+    plot_curves(tmp_path / "b.svg", [0.0, 1.0], {"none": np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])})
+    for name in ("a.svg", "b.svg"):
+        labels = re.findall(r">(\d\.\d+)</text>", (tmp_path / name).read_text())
+        # Were bands wider than cosines can be, the axis would go on.
+        assert max(map(float, labels)) <= 1
 
 
 @pytest.mark.parametrize(("plot", "words"), PLOTS.values(), ids=PLOTS)

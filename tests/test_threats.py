@@ -116,7 +116,7 @@ def test_a_scenario_under_a_threat() -> None:
     assert found.attack.labels == "read"
     assert THREATS["fedsgd"].on(plain).client is share
     stages = {name: Stage("epochs", 12) if name == "trained" else Stage() for name in THREATS}
-    named = Situations.of((threat, (stages[name],)) for name, threat in THREATS.items())
+    named = Situations.of((threat, "train", (stages[name],)) for name, threat in THREATS.items())
     situations = [named(threat.on(replace(plain, stage=stages[name])).key) for name, threat in THREATS.items()]
     assert [one.threat for one in situations] == list(THREATS)  # the last two differ in the stage alone
     assert situations == sorted(situations)

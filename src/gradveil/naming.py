@@ -56,6 +56,19 @@ def parse_settings(kind: Callable[..., T], name: str, settings: str | None, *, e
     return kind(**given)
 
 
+def split_names(text: str) -> tuple[str, ...]:
+    """`none,precode:k=64,beta=1e-3,3-1-7` to names of defenses or attacks: a setting belongs to the name before it."""
+    parts: list[str] = []
+    for part in text.split(","):
+        if parts and re.match(r"\s*[a-z_]+\s*=", part):
+            parts[-1] += f",{part.strip()}"
+        else:
+            parts.append(part.strip())
+    if not all(parts):
+        raise GradveilError(f"expected names with commas, such as none,3-1-7,prune:0.9, got {text!r}")
+    return tuple(parts)
+
+
 def format_setting(value: object) -> str:
     """A setting as it stands in a name."""
     if isinstance(value, float):

@@ -148,14 +148,16 @@ class _Inverse:
 class SmoothGaussian:
     """Pictures as nature has them, for want of public ones: power falls with the square of the frequency.
 
-    Around mid grey, of any brightness; `deviation` is that of a picture's pixels around their mean.
+    Around mid grey, of any brightness; `deviation` is that of a picture's pixels around their mean, `noisiest` the most noise
+    that such a picture is looked for under.
     """
 
     deviation: float
+    noisiest: float = math.inf
 
     @property
     def views(self) -> tuple[View, ...]:
-        return _VIEWS_OF_ALL_LEVELS
+        return tuple(view for view in _VIEWS_OF_ALL_LEVELS if view.variance <= self.noisiest**2)
 
     def allows(self, picture: Tensor, view: View) -> bool:
         return True  # nobody knows how much detail the images have

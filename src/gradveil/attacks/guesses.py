@@ -17,7 +17,12 @@ from gradveil.errors import GradveilError
 from gradveil.types import ImageSet, to_unit
 
 MOST_PUBLIC = 256
-_SMOOTH = tuple(SmoothGaussian(deviation) for deviation in (0.03, 0.1, 0.2, 0.3, 0.4))  # nearly flat to black and white
+_DEVIATIONS = (0.03, 0.1, 0.2, 0.3, 0.4)  # nearly flat to black and white
+_SMOOTH = tuple(SmoothGaussian(deviation) for deviation in _DEVIATIONS)
+# Fewer public images than this do not show how different images are: one that is shown well may be any smooth picture. Where it
+# is not, noise would pass for a grey one.
+_FEW = 40
+_SHOWN = [SmoothGaussian(deviation, noisiest=0.2) for deviation in _DEVIATIONS]
 _TEMPERATURE = 5.0  # errors of pixels go together: so many say as much as one
 _LIKELY = 1e-3
 _DETAIL = (3.0, 10.0, 30.0, 100.0)
@@ -67,7 +72,11 @@ def estimate(images: Tensor, evidence: Evidence) -> Tensor:
     # One by one, so that an image's result does not depend on those beside it, not even in the last digit.
     for row, seen in enumerate(public_by_image(evidence)):
         if id(seen) not in priors and seen is not None:
-            priors[id(seen)] = public_priors(seen) + _priors_by_class(everything)
+            priors[id(seen)] = [
+                *public_priors(seen),
+                *_priors_by_class(everything),
+                *(_SHOWN if len(seen) < _FEW else []),
+            ]
         done[row] = mean_image(read(images[row], priors[id(seen)])).clamp(0, 1)
     return done
 

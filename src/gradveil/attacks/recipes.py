@@ -106,20 +106,23 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "tenth": tenth,
     "analytic": ClosedForm,
 }
+# What ours are shorter versions of.
+SHORTENED = {"fast": "adam+cosine", "tenth": "adam+cosine"}
 
 
 @dataclass(frozen=True)
 class AttackSettings:
     """What may be given beside a name; None is as the recipe has it.
 
-    `tv` is the weight of the total variation, `alpha` that of CPL's term for the label. `once` is a single start that takes all
-    of its iterations and is taken as it ends, diverged or not. DLG, iDLG and CPL were published so.
+    `tv` is the weight of the total variation, `rate` the optimizer's, `alpha` that of CPL's term for the label. `once` is a
+    single start that takes all of its iterations and is taken as it ends, diverged or not. DLG, iDLG and CPL were published so.
     """
 
     iterations: int | None = None
     restarts: int | None = None
     tv: float | None = None
     start: str | None = None
+    rate: float | None = None
     labels: LabelKnowledge | None = None
     alpha: float | None = None
     once: bool = False
@@ -133,6 +136,7 @@ def parse_attack(
     restarts: int | None = None,
     tv: float | None = None,
     start: str | None = None,
+    rate: float | None = None,
     labels: LabelKnowledge | None = None,
     alpha: float | None = None,
     once: bool = False,
@@ -147,7 +151,7 @@ def parse_attack(
     name, colon, rest = text.partition(":")
     recipe = lookup(ATTACKS, name, "attack")
     read = parse_settings(AttackSettings, name, rest if colon else None, example=f"{name}:iterations=200")
-    given = AttackSettings(iterations, restarts, tv, start, labels, alpha, once, compiled)
+    given = AttackSettings(iterations, restarts, tv, start, rate, labels, alpha, once, compiled)
     settings = [*asdict(read).items(), *asdict(given).items()]
     changes = {field: value for field, value in settings if value is not None and value is not False}
     attack = recipe()
@@ -165,6 +169,10 @@ def parse_attack(
         if _weight(attack, LabelTerm) == 0:
             raise GradveilError(f"{name} has no term for the label, so no alpha: use cpl")
         attack = _with_prior(attack, LabelTerm, weight, "the label's term")
+    if (rate := changes.pop("rate", None)) is not None:
+        if not 0 < rate < math.inf:
+            raise GradveilError(f"the rate of an attack must be a number above 0, got {rate:g}")
+        changes["optimizer"] = replace(attack.optimizer, lr=rate)
     return replace(attack, **changes)
 
 
@@ -197,12 +205,25 @@ def attack_settings(attack: Attack) -> tuple[str, AttackSettings]:
     for setting, kind in (("tv", TotalVariation), ("alpha", LabelTerm)):
         if (weight := _weight(attack, kind)) != _weight(published, kind):
             changed[setting] = weight
+    if (rate := _rate(attack)) != _rate(published):
+        changed["rate"] = rate
     if _is_once(attack) and not _is_once(published):
         changed |= {"once": True, "restarts": None}
     settings = replace(AttackSettings(), **changed)  # type: ignore[arg-type]
     if parse_attack(attack.name, **asdict(settings)) == attack:
         return attack.name, settings
     return f"{attack.name}~{digest_of(attack)}", AttackSettings()
+
+
+def published_iterations(name: str) -> tuple[int, str] | None:
+    """How many iterations an attack was published with, and under which name; None for one that does not search."""
+    published = SHORTENED.get(name, name)
+    attack = ATTACKS[published]() if published in ATTACKS else None
+    return (attack.iterations, published) if isinstance(attack, Inversion) else None
+
+
+def _rate(attack: Attack) -> float | None:
+    return attack.optimizer.lr if isinstance(attack, Inversion) else None
 
 
 def _weight(attack: Attack, kind: type[TotalVariation] | type[LabelTerm]) -> float:

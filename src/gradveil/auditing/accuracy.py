@@ -13,6 +13,9 @@ from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.proportions import exact_interval, newcombe
 from gradveil.statistics import CONFIDENCE, mean_interval
 
+# A training that came less than this part of the way from chance to always right has learned nothing to lose.
+LEARNED = 0.1
+
 # `seeds`: paired by training seed; `other seeds`: several on either side without pairs; `test set`: one training each.
 Source = Literal["seeds", "other seeds", "test set"]
 
@@ -25,14 +28,20 @@ _SOURCES: dict[Source, str] = {
 
 @dataclass(frozen=True)
 class Accuracy:
-    """The fraction of `test_images` that a network trained with `defense` and `seed` gets right."""
+    """The fraction of `test_images`, of so many `classes`, that a network trained with `defense` and `seed` gets right.
+
+    Older files do not say how many classes there are.
+    """
 
     defense: str
     seed: int
     accuracy: float
     test_images: int
+    classes: int | None = None
 
     def __post_init__(self) -> None:
+        if self.classes is not None and not 1 <= self.classes < 2**31:
+            raise GradveilError(f"expected one class or more, got {str(self.classes)[:40]}")
         if not 0 <= self.accuracy <= 1 or not 1 <= self.test_images < 2**31:
             raise GradveilError(
                 f"an accuracy lies between 0 and 1 and has test images, got {self.accuracy} on {str(self.test_images)[:40]}"
@@ -60,13 +69,13 @@ class AccuracyLoss:
 
 
 def accuracy_loss(accuracies: Sequence[Accuracy], defense: str) -> AccuracyLoss | None:
-    """The loss of one defense; None where it, or no defense, was not trained.
+    """The loss of one defense; None where it, or no defense, was not trained, or the latter learned nothing to lose.
 
     With two seeds or more in common, the interval is Student's, of the paired differences. With two or more on either side
     but no pairs, it is Welch's. Else it is that of the finite test set for one pair of trainings (Newcombe).
     """
     bare, defended = _by_seed(accuracies, UNDEFENDED), _by_seed(accuracies, defense)
-    if not bare or not defended:
+    if not bare or not defended or near_chance(accuracies) is not None:
         return None
     common = sorted(bare.keys() & defended.keys())
     paired = mean_interval([bare[seed].accuracy - defended[seed].accuracy for seed in common])
@@ -84,6 +93,21 @@ def accuracy_losses(accuracies: Sequence[Accuracy]) -> list[AccuracyLoss]:
     """The losses of all defenses that were trained, in the order in which they come."""
     names = dict.fromkeys(one.defense for one in accuracies if one.defense != UNDEFENDED)
     return [loss for name in names if (loss := accuracy_loss(accuracies, name)) is not None]
+
+
+def near_chance(accuracies: Sequence[Accuracy]) -> str | None:
+    """Why no cost can be computed, in words, where the trainings without a defense are hardly better than guessing."""
+    bare = _by_seed(accuracies, UNDEFENDED).values()
+    classes = {one.classes for one in bare if one.classes is not None}
+    if not classes:
+        return None
+    chance, reached = 1 / max(classes), float(np.mean([one.accuracy for one in bare]))
+    if reached >= chance + LEARNED * (1 - chance):
+        return None
+    return (
+        f"without a defense the training reaches {100 * reached:.1f}%, and guessing {100 * chance:.1f}%: there is no accuracy "
+        "to lose yet"
+    )
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def _missing_attacks(run: RunFolder) -> list[str]:
     for record in run.records:
         # A plan does not say whether attacks share loops.
         there.setdefault(replace(record.scenario, together=None), set()).add(record.index)
-    lacking = _shortfalls(run, there, AuditSettings.scenario_keys)
+    lacking = _shortfalls(run, there, lambda plan: plan.scenario_keys(run.choices))
     return [
         f"{of.attack_in_words}, {of.attacker} attacker, {defense_title(of.defense)}, {run.situations(of)}: "
         f"{found} of {images} images"

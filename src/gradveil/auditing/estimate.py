@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,8 +11,10 @@ import torch
 from torch import nn
 
 from gradveil.attacks import Attack, Inversion, Reconstruction
+from gradveil.auditing.choice import candidates
 from gradveil.auditing.matrix import spread_indices
 from gradveil.auditing.plan import AuditPlan
+from gradveil.auditing.tuning import tuning_images
 from gradveil.client import batch_norm_mode
 from gradveil.defenses import NoDefense
 from gradveil.leakage.results import results_of
@@ -29,6 +31,8 @@ from gradveil.types import Dataset
 
 # Of every attack, after one that warms up; of a training.
 ITERATIONS, TRAINING_STEPS = 3, 2
+# Iterations and steps that take long enough to say so before.
+WORTH_MEASURING = 5000
 
 
 @dataclass(frozen=True)
@@ -116,14 +120,57 @@ def estimate_audit(
             found = dict(jobs(partial(attack_cost, network, dataset, indices), wanted.values()))
             shares = {key: times[key] * (plan.images // key.batch) for key in wanted}
             costs += [replace(found[key], times=shares[key]) for key in wanted]
+            if defense == NoDefense():
+                costs += trial_costs(plan, dataset, indices, stage, found)
             advance(1)
+    trainings, steps = training_steps(plan, dataset)
+    per_step = seconds_per_step(source, dataset) if steps else 0.0
+    return AuditEstimate(tuple(costs), trainings, steps, per_step, workers)
+
+
+def rough_seconds(plan: AuditPlan, dataset: Dataset, *, workers: int) -> float | None:
+    """What all of the plan takes, from a few iterations of its first attack; None where it is too little to be worth that."""
+    scenarios = [
+        one for defense in plan.defenses for where in plan.every_stage
+        for one in plan.scenarios(dataset.name, where, defense)
+    ]  # fmt: skip
+    iterations = sum(one.attack.steps * (plan.images // one.batch) for one in scenarios)
+    _, steps = training_steps(plan, dataset)
+    if iterations + steps < WORTH_MEASURING:
+        return None
+    source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, device=plan.device)
+    first = next(one for one in scenarios if one.stage == plan.every_stage[0])
+    stage = first.stage if first.stage.unit == "weights" else Stage()
+    indices = spread_indices(dataset.train, first.batch, seed=plan.seed)
+    with using_one_thread():
+        _, cost = attack_cost(source.at(stage, first.defense).module, dataset, indices, replace(first, stage=stage))
+    attacks = cost.seconds / max(1, cost.iterations) * iterations
+    return (attacks + steps * (seconds_per_step(source, dataset) if steps else 0.0)) / workers
+
+
+def training_steps(plan: AuditPlan, dataset: Dataset) -> tuple[int, int]:
+    """How many whole trainings a plan makes, and how many steps with those of its stages."""
     steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
     trained = {plan.seed} if any(one.unit == "epochs" for one in plan.every_stage) else set()
     trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
     early = sum(int(one.count) for one in plan.every_stage if one.unit == "steps")
-    steps = trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
-    per_step = seconds_per_step(source, dataset) if steps else 0.0
-    return AuditEstimate(tuple(costs), trainings, steps, per_step, workers)
+    return trainings, trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
+
+
+def trial_costs(
+    plan: AuditPlan, dataset: Dataset, indices: Sequence[int], stage: Stage, found: Mapping[ScenarioKey, AttackCost]
+) -> list[AttackCost]:
+    """What the settings take that are tried first; none takes longer than the attack as it is, whose cost was `found`."""
+    private = dataset.private_and_public(plan.split)[0]
+    costs = []
+    for attack in plan.attacks:
+        tried, times = candidates(attack), 0
+        for where in plan.every_stage if len(tried) > 1 else ():
+            key = replace(plan.trial_scenario(dataset.name, where, attack), stage=stage).key
+            times += len(tried) * len(tuning_images(plan, private, indices, where)) // key.batch
+        if times:
+            costs.append(replace(found[key], attack=f"{key.attack}, {len(tried)} settings tried first", times=times))
+    return costs
 
 
 class _Enough(Exception):
@@ -205,12 +252,3 @@ def peak_memory_mb() -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
-
-
-def duration(seconds: float) -> str:
-    """In the largest unit that is not too large: `45 s`, `12 min`, `3.5 h`, `2.1 days`."""
-    units: Iterable[tuple[float, str]] = ((86400, "days"), (3600, "h"), (60, "min"))
-    for size, unit in units:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.2g} {unit}" if seconds < 10 * size else f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -13,6 +13,7 @@ from gradveil.io.files import parse_file, write_json
 from gradveil.io.locks import locking
 from gradveil.io.typed_json import from_json
 from gradveil.leakage.records import Record
+from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.leakage.store import record_name
 
 EVIDENCE = "evidence.json"
@@ -43,6 +44,10 @@ class FolderEvidence:
             for one in self.networks
             if (one.stage, one.defense) == (str(key.stage), key.defense)
         )
+
+    def chosen_for(self, stage: str, sha256: str) -> bool:
+        """Whether settings of attacks were tried on the undefended network of this stage."""
+        return AttackedNetwork(stage, UNDEFENDED, sha256) in self.networks
 
     @classmethod
     def from_json(cls, text: str) -> "FolderEvidence":

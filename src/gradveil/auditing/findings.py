@@ -9,7 +9,7 @@ from gradveil.auditing.spread import Spread, spread_of
 from gradveil.auditing.success import Success, success
 from gradveil.leakage.identification import Identification, identify, identify_placebos
 from gradveil.leakage.records import Record
-from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
 from gradveil.proportions import Proportion, proportion
 
 WORST_IMAGES = 5
@@ -43,7 +43,7 @@ class AttackFindings:
     """One attack by one attacker; `attack` is `name` with its settings.
 
     `identified` decides; None where no image has a decoy. `placebo` is of images that were not attacked. `labels_read` is the
-    mean fraction of labels that the gradient gives away. The spreads are over images, PSNR in dB.
+    mean fraction of labels that the gradient gives away. The spreads are over images, PSNR in dB. `scenario` is that of a record.
     """
 
     name: str
@@ -59,6 +59,7 @@ class AttackFindings:
     labels_read: float | None
     diverged: int
     images: tuple[ImageFigures, ...]
+    scenario: ScenarioKey
 
     @property
     def key(self) -> tuple[str, str]:
@@ -191,6 +192,7 @@ def _attack(key: tuple[str, str], records: Sequence[Record]) -> AttackFindings:
         labels_read=sum(read) / len(read) if read else None,
         diverged=sum(one.diverged for one in images),
         images=images,
+        scenario=records[0].scenario,
     )
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from gradveil.auditing.accuracy import Accuracy
+from gradveil.auditing.choice import Choice
 from gradveil.auditing.claim import CLAIM, Claim
 from gradveil.auditing.evidence import EVIDENCE, FolderEvidence, left_out
 from gradveil.auditing.notes import NOTES, RunNotes
 from gradveil.auditing.plan import TOLERANCE, AuditSettings
 from gradveil.auditing.properties import StageProperties
 from gradveil.auditing.situation import Situations
-from gradveil.auditing.tables import ACCURACIES, PROPERTIES
+from gradveil.auditing.tables import ACCURACIES, PROPERTIES, TRIALS
 from gradveil.errors import GradveilError
 from gradveil.io.files import read_text
 from gradveil.leakage.records import Record
@@ -28,10 +29,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record and what its files are called."""
+    """A record and what its file is called."""
 
     name: str
-    animated: bool
     record: Record
 
 
@@ -50,6 +50,7 @@ class RunFolder:
     properties: tuple[StageProperties, ...]
     problems: tuple[str, ...]
     absent: tuple[str, ...]
+    choices: tuple[Choice, ...] = ()
 
     @property
     def records(self) -> list[Record]:
@@ -108,6 +109,7 @@ def read_run(folder: Path) -> RunFolder:
         raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
     plain = RunNotes(title=f"Run {folder.resolve().name}", commands=())
     claimed = _read(folder / CLAIM, Claim.from_json, problems)
+    choices = _read(folder / TRIALS.name, TRIALS.parse, problems) or ()
     return RunFolder(
         folder,
         tuple(stored),
@@ -120,6 +122,7 @@ def read_run(folder: Path) -> RunFolder:
             *([left_out(stale)] if stale else []),
             *(f"{name} is not there: {without}." for name, without in _WITHOUT.items() if not (folder / name).exists()),
         ),
+        tuple(one for one in choices if evidence is None or evidence.chosen_for(one.stage, one.sha256)),
     )
 
 
@@ -133,7 +136,7 @@ def _read_records(folder: Path, problems: list[str]) -> list[StoredRecord]:
             fractions = (record.ssim, record.guess_ssim, record.published_ssim, record.labels_read or 0.0)
             if max(map(abs, decibels)) > HIGHEST_PSNR or max(map(abs, fractions)) > 2:
                 raise GradveilError(f"{path}: no image has such a PSNR or SSIM")
-            stored.append(StoredRecord(path.stem, (folder / "gifs" / f"{path.stem}.gif").is_file(), record))
+            stored.append(StoredRecord(path.stem, record))
         except GradveilError as error:
             problems.append(_relative(str(error), folder))
         except OSError as error:

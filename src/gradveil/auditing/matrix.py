@@ -1,12 +1,14 @@
 """Run an audit: every cell of its matrix, and the trainings that accuracy needs; what was done before is not done again."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import torch
 
 from gradveil.auditing.accuracy import Accuracy
+from gradveil.auditing.choice import Choice
 from gradveil.auditing.claim import CLAIM, claim, read_claim
 from gradveil.auditing.evidence import add_evidence, begin_evidence
 from gradveil.auditing.notes import RunNotes
@@ -15,7 +17,8 @@ from gradveil.auditing.plan import AuditPlan, AuditSettings
 from gradveil.auditing.power import describe_power
 from gradveil.auditing.properties import StageProperties, stage_properties
 from gradveil.auditing.study import Study, read_study
-from gradveil.auditing.tables import ACCURACIES, PERCEPTION, PROPERTIES
+from gradveil.auditing.tables import ACCURACIES, PERCEPTION, PROPERTIES, TRIALS
+from gradveil.auditing.tuning import TRIALS_FOLDER, choose_settings
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
 from gradveil.io.locks import locking
@@ -48,14 +51,14 @@ def run_audit(
 
     What earlier audits left in the folder stays, and is in the study too. `metric` is a perceptual distance that is measured
     into `lpips.json`. `notes` gives what the folder says of itself, from all of its plans.
-    `say` hears what the audit can find, as soon as nothing is refused any more.
+    `say` hears what the audit can find, as soon as nothing is refused any more, and which settings attacks were given.
     """
     private, public = dataset.private_and_public(plan.split)
     indices = spread_indices(private, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
     if plan.weights is not None:
         source.at(plan.every_stage[0])  # weights that do not fit are refused before anything is written
-    for table in (ACCURACIES, PROPERTIES, PERCEPTION):
+    for table in (ACCURACIES, PROPERTIES, PERCEPTION, TRIALS):
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
     if (folder / CLAIM).exists():
         read_claim(folder)
@@ -67,29 +70,36 @@ def run_audit(
     records: list[Record] = []
     properties: list[StageProperties] = []
     with starting_workers(workers, backend) as jobs:
-        accuracies = measure_accuracies(plan, source, workers=workers, backend=backend, jobs=jobs, progress=progress)
-        for stage in plan.every_stage:
-            cells: list[Cell] = []
-            for defense in plan.defenses:
-                network = source.at(stage, defense, progress=progress).module
-                add_evidence(folder, str(stage), str(defense), attacked_content(network, private, public))
-                if defense == NoDefense():
-                    with plan.device.computing("the size of the model"):
-                        here = plan.device.place(network)
-                        properties += stage_properties(here, str(stage), private, indices)
-                for scenario in plan.scenarios(dataset.name, stage, defense):
-                    cells.append(Cell(scenario, network, behind(scenario, indices)))
-            measured = measure_all(
+
+        def attack(cells: list[Cell], into: Path) -> list[list[Record]]:
+            return measure_all(
                 cells,
                 private,
-                folder,
+                into,
                 public=public,
                 workers=workers,
                 backend=backend,
                 jobs=jobs,
                 progress=progress,
             )
-            records += chain.from_iterable(measured)
+
+        accuracies = measure_accuracies(plan, source, workers=workers, backend=backend, jobs=jobs, progress=progress)
+        for stage in plan.every_stage:
+            cells: list[Cell] = []
+            choices: list[Choice] = []
+            for defense in plan.defenses:  # that none is among them, and first, every plan sees to
+                network = source.at(stage, defense, progress=progress).module
+                add_evidence(folder, str(stage), str(defense), attacked_content(network, private, public))
+                if defense == NoDefense():
+                    with plan.device.computing("the size of the model"):
+                        here = plan.device.place(network)
+                        properties += stage_properties(here, str(stage), private, indices)
+                    into = partial(attack, into=folder / TRIALS_FOLDER)
+                    choices = choose_settings(plan, dataset, stage, network, indices, into)
+                    keep_choices(folder, choices, say)
+                for scenario in plan.scenarios(dataset.name, stage, defense, choices):
+                    cells.append(Cell(scenario, network, behind(scenario, indices)))
+            records += chain.from_iterable(attack(cells, folder))
     perceived = [] if metric is None else perceptual_distances(records, metric)
     with locking(folder):  # another process may add to the same tables
         ACCURACIES.add(folder, accuracies)
@@ -99,6 +109,15 @@ def run_audit(
         if notes is not None:
             notes(plans).save(folder)
     return read_study(folder)
+
+
+def keep_choices(folder: Path, choices: list[Choice], say: Callable[[str], None]) -> None:
+    """Write which settings were taken before they are used, and say it."""
+    if choices:
+        with locking(folder):
+            TRIALS.add(folder, choices)
+    for one in choices:
+        say(one.words)
 
 
 def measure_accuracies(
@@ -130,8 +149,9 @@ def measure_accuracies(
         progress=progress,
     )
     results = dict(zip(trainings, done, strict=True))
+    classes = len(source.dataset.train.classes)
     return [
-        Accuracy(str(one.defense), one.seed, results[one.folder].accuracy, results[one.folder].test_images)
+        Accuracy(str(one.defense), one.seed, results[one.folder].accuracy, results[one.folder].test_images, classes)
         for one in asked
     ]
 

@@ -1,12 +1,14 @@
 """An audit as data: which defenses are tried against which attacks, at which stages of training, on how many images."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import get_args
 
 from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
+from gradveil.auditing.choice import Choice, attack_texts, chosen_attack
 from gradveil.auditing.comparisons import is_one_policy
 from gradveil.defenses import Defense, EachRandom, NoDefense, Random, each_random, parse_defense, parse_defenses
 from gradveil.devices import CPU, Device, parse_device
@@ -14,7 +16,6 @@ from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario, ScenarioKey
 from gradveil.leakage.threat import PLAIN, THREATS, Threat, check_names
 from gradveil.models import Model, model_name
-from gradveil.naming import format_settings
 from gradveil.training.early import MOST_STEPS
 from gradveil.training.stage import Stage
 from gradveil.types import Split
@@ -24,6 +25,9 @@ TRAINED, GIVEN = "trained", "given"
 CONTROLS = (NoDefense(), Random())
 # The mean percentile up to which a defense may be said to protect.
 TOLERANCE = 0.6
+# Settings of an attack are tried on so many messages, where the audit attacks so many of every defense: otherwise trying would be
+# a large part of it.
+TRIAL_MESSAGES, LEAST_MESSAGES = 2, 8
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,9 @@ class AuditPlan:
     """Everything that decides an audit of a model on a dataset.
 
     - `model` is a name or a module of your own; `weights` a safetensors file for it.
-    - `defenses`, `attacks` are objects; a defense may also be a policy file, or a text such as `prune:0.9`. Undefended
-      gradients and random policies are always there, to compare with: a hybrid of ten, or one by one where the papers'
-      `random:each=10` is asked for. Every defense meets an attacker who knows it.
+    - `defenses`, `attacks` are objects, or texts such as `prune:0.9` and `fast:tv=0.05,restarts=2`; a defense may also be a
+      policy file. Undefended gradients and random policies are always there, to compare with: a hybrid of ten, or one by one
+      where the papers' `random:each=10` is asked for. Every defense meets an attacker who knows it.
     - `stages` at which the network is attacked: after some steps, after `epochs` epochs, or `Stage("weights")` as it is given.
     - `images` are attacked, the classes in turn. `eps` are PSNRs in dB that a reconstruction should not reach.
     - `tolerance` is what a defense may let through and still protect: the mean fraction of other images of its class that a
@@ -43,6 +47,8 @@ class AuditPlan:
     - `threats` say who attacks and how participants train; without any, one image is behind one gradient.
     - `split`: training images are attacked, which participants share gradients of, or test images, as in the papers. The attacker
       may know the images of the other split.
+    - `tune`: other settings of every attack are tried on a few images first, per stage, and the strongest is taken. An attack
+      whose `tv`, `start`, `rate` or `restarts` are not as published is taken as it is.
 
         AuditPlan("convnet-16", defenses=(Prune(0.9),), attacks=(fast(iterations=200),), images=16)
     """
@@ -61,8 +67,11 @@ class AuditPlan:
     device: Device = CPU
     threats: tuple[Threat, ...] = ()
     split: Split = "train"
+    tune: bool = True
 
     def __post_init__(self) -> None:
+        attacks = (parse_attack(one) if isinstance(one, str) else one for one in self.attacks)
+        object.__setattr__(self, "attacks", tuple(attacks))
         # A policy file, or any defense by its text, is read once: afterwards the policy itself is the text.
         given = [
             one
@@ -89,24 +98,30 @@ class AuditPlan:
         """The stages of the plan, and those that only some threat has."""
         return self.settings("").every_stage
 
-    def scenarios(self, dataset: str, stage: Stage, defense: Defense) -> list[Scenario]:
-        """What is attacked of one defense at one stage."""
-        name, settings = model_name(self.model), self.settings(dataset)
+    def scenarios(self, dataset: str, stage: Stage, defense: Defense, choices: Sequence[Choice] = ()) -> list[Scenario]:
+        """What is attacked of one defense at one stage, with the settings that were chosen for it."""
+        name = model_name(self.model)
         return [
             threat.on(
                 Scenario(
                     dataset, name, stage, attack, defense, attacker, self.seed, device=self.device, split=self.split
                 )
             )
-            for threat in threats_of(self.threats)
-            for attack in self.attacks
+            for threat in self.settings(dataset).threats_at(stage)
+            for attack in (chosen_attack(one, stage, choices) for one in self.attacks)
             for attacker in threat.attackers(str(defense))
-            if stage in settings.stages_of(threat)
         ]
+
+    def trial_scenario(self, dataset: str, stage: Stage, attack: Attack) -> Scenario:
+        """A setting that is tried at a stage: on undefended gradients, under the first threat there."""
+        plain = Scenario(
+            dataset, model_name(self.model), stage, attack, seed=self.seed, device=self.device, split=self.split
+        )
+        return self.settings(dataset).threats_at(stage)[0].on(plain)
 
     def settings(self, dataset: str) -> "AuditSettings":
         """The plan in texts and numbers, for files and pages."""
-        attacks, iterations = _attack_texts(self.attacks)
+        attacks, iterations = attack_texts(self.attacks)
         return AuditSettings(
             dataset,
             model_name(self.model),
@@ -124,6 +139,7 @@ class AuditPlan:
             self.device.kind,
             self.threats,
             self.split,
+            self.tune,
         )
 
     def _stage_text(self, stage: Stage) -> str:
@@ -156,6 +172,7 @@ class AuditSettings:
     device: str = CPU.kind
     threats: tuple[Threat, ...] = ()
     split: Split = "train"
+    tune: bool = True
 
     def __post_init__(self) -> None:
         expanded = (map(str, each.defenses()) if (each := each_random(one)) else (one,) for one in self.defenses)
@@ -201,6 +218,7 @@ class AuditSettings:
             parse_device(self.device),
             self.threats,
             self.split,
+            self.tune,
         )
 
     def parse_stages(self) -> tuple[Stage, ...]:
@@ -210,6 +228,15 @@ class AuditSettings:
     def stages_of(self, threat: Threat) -> tuple[Stage, ...]:
         """The stages at which a threat attacks."""
         return self._parse_stages(threat.stages or self.stages)
+
+    def threats_at(self, stage: Stage) -> list[Threat]:
+        """The threats that attack at a stage."""
+        return [one for one in threats_of(self.threats) if stage in self.stages_of(one)]
+
+    def trial_images(self, stage: Stage) -> int:
+        """How many images settings are tried on at a stage; none where the audit is too small for it, or leaves it out."""
+        unit = next((one.unit for one in self.threats_at(stage)), self.images)
+        return TRIAL_MESSAGES * unit if self.tune and self.images // unit >= LEAST_MESSAGES else 0
 
     @property
     def every_stage(self) -> tuple[Stage, ...]:
@@ -230,14 +257,19 @@ class AuditSettings:
         }
         return tuple(named.get(stage) or Stage("steps", int(stage)) for stage in stages)
 
-    def _attack(self, text: str, threat: Threat) -> tuple[str, AttackSettings]:
+    def _attack(self, text: str, threat: Threat, stage: Stage, choices: Sequence[Choice]) -> tuple[str, AttackSettings]:
         """As records name it; an attack of somebody's own is known by its text only."""
         if text.partition(":")[0] not in ATTACKS:
             return text, AttackSettings()
-        return attack_settings(parse_attack(text, iterations=self.iterations, labels=threat.knows.labels))
+        attack = parse_attack(text, iterations=self.iterations)
+        if self.trial_images(stage):
+            attack = chosen_attack(attack, stage, choices)
+        name, settings = attack_settings(attack)
+        labels = threat.knows.labels or settings.labels
+        return attack_settings(parse_attack(name, **asdict(replace(settings, labels=labels))))
 
-    def scenario_keys(self) -> dict[ScenarioKey, int]:
-        """What the plan attacks, as records are filed, and on how many images."""
+    def scenario_keys(self, choices: Sequence[Choice] = ()) -> dict[ScenarioKey, int]:
+        """What the plan attacks, as records are filed, and on how many images; `choices` are the settings taken for it."""
         return {
             threat.on_key(
                 replace(
@@ -251,7 +283,7 @@ class AuditSettings:
             for threat in threats_of(self.threats)
             for stage in self.stages_of(threat)
             for defense in self.defenses
-            for name, settings in (self._attack(attack, threat) for attack in self.attacks)
+            for name, settings in (self._attack(attack, threat, stage, choices) for attack in self.attacks)
             for attacker in threat.attackers(defense)
         }
 
@@ -266,25 +298,3 @@ def with_controls(defenses: tuple[str, ...]) -> tuple[str, ...]:
 def threats_of(threats: tuple[Threat, ...]) -> tuple[Threat, ...]:
     """The threats of a plan: without any, the worst case."""
     return threats or (THREATS[PLAIN],)
-
-
-def split_names(text: str) -> tuple[str, ...]:
-    """`none,precode:k=64,beta=1e-3,3-1-7` to names of defenses or attacks: a setting belongs to the name before it."""
-    parts: list[str] = []
-    for part in text.split(","):
-        if parts and re.match(r"\s*[a-z_]+\s*=", part):
-            parts[-1] += f",{part.strip()}"
-        else:
-            parts.append(part.strip())
-    if not all(parts):
-        raise GradveilError(f"expected names with commas, such as none,3-1-7,prune:0.9, got {text!r}")
-    return tuple(parts)
-
-
-def _attack_texts(attacks: tuple[Attack, ...]) -> tuple[tuple[str, ...], int | None]:
-    """Names, and the iterations where all have the same; other settings are part of an attack's text."""
-    named = [attack_settings(attack) for attack in attacks]
-    iterations = named[0][1].iterations if named else None
-    if all(settings == AttackSettings(iterations=iterations) for _, settings in named):
-        return tuple(name for name, _ in named), iterations
-    return tuple(format_settings(settings, name) for name, settings in named), None

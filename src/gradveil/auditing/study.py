@@ -5,10 +5,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from gradveil.auditing.accuracy import Accuracy, AccuracyLoss, MeasuredAccuracy, accuracy_losses, measured_accuracies
+from gradveil.auditing.accuracy import (
+    Accuracy,
+    AccuracyLoss,
+    MeasuredAccuracy,
+    accuracy_losses,
+    measured_accuracies,
+    near_chance,
+)
 from gradveil.auditing.averages import RandomMean, average_accuracies, random_means
+from gradveil.auditing.command import command_of, data_dir_in, plan_in_python
 from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.coverage import missing_parts
+from gradveil.auditing.effort import NextTry, describe_effort, next_try
 from gradveil.auditing.findings import Findings, findings_of
 from gradveil.auditing.folder import RunFolder, read_run
 from gradveil.auditing.placebo import Placebo, placebo_of
@@ -116,7 +125,37 @@ class Study:
     def verdicts(self) -> list[Verdict]:
         """One for each of the findings, in their order."""
         controls = {one.defense for one in self.findings if is_control(one.defense)}
-        return verdicts_on(self.findings, controls, tolerance=self.run.tolerance)
+        return verdicts_on(
+            self.findings, controls, tolerance=self.run.tolerance, advise=lambda bare: self._next_try(bare).words
+        )
+
+    @cached_property
+    def efforts(self) -> list[str]:
+        """How far the iterations of every attack were cut from the published ones."""
+        said = (describe_effort(attack.scenario) for one in self.findings for attack in one.attacks)
+        return list(dict.fromkeys(one for one in said if one is not None))
+
+    @cached_property
+    def next_tries(self) -> dict[tuple[str, str, Situation], tuple[str, str]]:
+        """What to try where the attacks failed without a defense, by (dataset, model, stage): in words, and how."""
+        failed = [
+            one
+            for one, verdict in zip(self.findings, self.verdicts, strict=True)
+            if verdict.level == FAILED and one.defense == UNDEFENDED
+        ]
+        return {one.setting: (self._next_try(one).words, self._how(self._next_try(one))) for one in failed}
+
+    def _next_try(self, bare: Findings) -> NextTry:
+        return next_try(bare, self.run.plan if self.run.describes(bare.dataset, bare.model) else None)
+
+    def _how(self, what: NextTry) -> str:
+        """The command, or for objects in Python, which no command names, the plan."""
+        if what.plan is None:
+            return ""
+        commands = self.run.notes.commands
+        if not commands:
+            return plan_in_python(what.plan)
+        return command_of(what.plan, self.run.folder, data_dir=data_dir_in(commands))
 
     @cached_property
     def losses(self) -> dict[str, AccuracyLoss]:
@@ -145,6 +184,10 @@ class Study:
     def loss(self, dataset: str, model: str, defense: str) -> AccuracyLoss | None:
         """What a defense costs one network; None where that was not measured."""
         return self.losses.get(defense) if self.run.describes(dataset, model) else None
+
+    def no_cost(self, dataset: str, model: str) -> str | None:
+        """Why no cost is computed though networks were trained, in words; None where there is no such reason."""
+        return near_chance(self.run.accuracies) if self.run.describes(dataset, model) else None
 
     @cached_property
     def stages(self) -> dict[tuple[str, str, Situation], list[Judgment]]:
@@ -221,12 +264,16 @@ class Study:
         overall = [one.overall for own in self.summaries.values() for one in own]
         bare = _without_defense([one for one in overall if one.defense == UNDEFENDED])
         levels = [one.level for one in overall if one.defense != UNDEFENDED and not is_control(one.defense)]
+        after = ""
+        if any(one.level == FAILED and one.defense == UNDEFENDED for one in overall):
+            words, _ = next(iter(self.next_tries.values()))
+            after = f" Next to try: {words}."
         if not levels:
-            return f"{bare}No defense was attacked here."
+            return f"{bare}No defense was attacked here.{after}"
         counts = {level: levels.count(level) for level in _HEADLINES}
         parts = [f"{count} {_HEADLINES[level][count > 1]}" for level, count in counts.items() if count]
         what = "defense" if len(self.summaries) == 1 else "defended network"
-        return f"{bare}Of {len(levels)} {what}{'s' if len(levels) > 1 else ''}, {', '.join(parts)}."
+        return f"{bare}Of {len(levels)} {what}{'s' if len(levels) > 1 else ''}, {', '.join(parts)}.{after}"
 
 
 def _without_defense(verdicts: Sequence[OverallVerdict]) -> str:

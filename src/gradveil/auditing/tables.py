@@ -1,11 +1,12 @@
 """The tables beside an audit's records. Audits of one folder add to them."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from gradveil.auditing.accuracy import Accuracy
+from gradveil.auditing.choice import Choice
 from gradveil.auditing.claim import REMEDY
 from gradveil.auditing.perception import PerceptualDistance
 from gradveil.auditing.properties import StageProperties
@@ -34,7 +35,9 @@ class Table(Generic[T]):
             raw = parse_json(text)
             if not isinstance(raw, list):
                 raise ValueError(f"expected a list, got {type(raw).__name__}")
-            return [from_fields(self.kind, row) for row in raw]
+            # What a table of an older version does not say yet has a default.
+            given = {one.name: one.default for one in fields(self.kind) if one.default is not MISSING}
+            return [from_fields(self.kind, given | row if isinstance(row, dict) else row) for row in raw]
         except (ValueError, TypeError, RecursionError) as error:
             raise GradveilError(str(error)) from error
 
@@ -53,6 +56,7 @@ class Table(Generic[T]):
 
 ACCURACIES = Table("accuracies.json", Accuracy, lambda one: (one.defense, one.seed))
 PROPERTIES = Table("properties.json", StageProperties, lambda one: (one.stage, one.index))
+TRIALS = Table("trials.json", Choice, lambda one: (one.stage, one.attack))
 PERCEPTION = Table(
     "lpips.json", PerceptualDistance, lambda one: (one.stage, one.defense, one.attack, one.attacker, one.index)
 )

@@ -1,10 +1,11 @@
 """Words that follow from numbers, per defense and stage; none of them says that anything is safe."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from gradveil.auditing.comparisons import Comparison, compare_with_controls, compare_with_undefended
+from gradveil.auditing.effort import next_try
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import MOST_FIRST, SIGNIFICANT, images_needed
@@ -69,10 +70,21 @@ class Verdict:
         return 0.5 if self.identified is None else self.identified.percentile
 
 
+def words_of_next_try(bare: Findings) -> str:
+    """What to try where the attacks fail without a defense, by what was tried."""
+    return next_try(bare).words
+
+
 def verdicts_on(
-    findings: Sequence[Findings], controls: Collection[str] = (), *, tolerance: float = TOLERANCE
+    findings: Sequence[Findings],
+    controls: Collection[str] = (),
+    *,
+    tolerance: float = TOLERANCE,
+    advise: Callable[[Findings], str] = words_of_next_try,
 ) -> list[Verdict]:
     """A verdict on every finding; `controls` are the defenses that are random policies.
+
+    `advise` says what to try next where the attacks fail without a defense.
 
     - leaks: some attacker tells the private images from decoys of their class: they rank higher, or are first more often, than
       luck allows. The test is exact and corrected for the number of attacks.
@@ -84,7 +96,9 @@ def verdicts_on(
     bare = {one.setting: one for one in findings if one.defense == UNDEFENDED}
     random = [one for one in findings if one.defense in controls]
     return [
-        _verdict(one, bare.get(one.setting), [other for other in random if other.setting == one.setting], tolerance)
+        _verdict(
+            one, bare.get(one.setting), [other for other in random if other.setting == one.setting], tolerance, advise
+        )
         for one in findings
     ]
 
@@ -132,7 +146,13 @@ def find_doubts(findings: Findings, bare: Findings, tolerance: float) -> list[st
     return doubts
 
 
-def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Findings], tolerance: float) -> Verdict:
+def _verdict(
+    findings: Findings,
+    bare: Findings | None,
+    random: Sequence[Findings],
+    tolerance: float,
+    advise: Callable[[Findings], str],
+) -> Verdict:
     undefended = findings.defense == UNDEFENDED
     saved = None if undefended or bare is None else compare_with_undefended(bare, findings)
     control = (
@@ -150,6 +170,8 @@ def _verdict(findings: Findings, bare: Findings | None, random: Sequence[Finding
         enough = images_needed(found.percentile, tolerance, len(findings.attacks), found.decoys)
         needed = enough if enough > found.n else None
     text = _text(findings, bare, level, doubts, needed, tolerance)
+    if level == FAILED and bare is not None:
+        text += f" Next to try: {advise(bare)}."
     for comparison in (saved if level in (LEAKS, PROTECTS) else None, control if level != FAILED else None):
         text += "" if comparison is None else f" {comparison.text}"
     return Verdict(

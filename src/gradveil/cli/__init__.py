@@ -5,10 +5,12 @@ import io
 import signal
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import typer
+from typer.core import TyperCommand
+from typer.models import ArgumentInfo
 
 from gradveil.cli.attack import attack
 from gradveil.cli.audit import audit
@@ -58,9 +60,24 @@ def _help(command: Callable[..., object]) -> str:
     return f"{text}{heading}```\n{inspect.cleandoc(examples)}\n```" if heading else text
 
 
+def _explaining(command: Callable[..., object]) -> type[TyperCommand]:
+    """A command whose arguments have their help: click from 8.5 on takes it away again after typer has set it."""
+    parameters = inspect.signature(command).parameters.items()
+    infos = {name: getattr(one.annotation, "__metadata__", (None,))[0] for name, one in parameters}
+
+    class Explaining(TyperCommand):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **settings)
+            for one in self.params:
+                if one.name is not None and isinstance(info := infos.get(one.name), ArgumentInfo):
+                    one.help = info.help
+
+    return Explaining
+
+
 def _add(app: typer.Typer, *commands: Callable[..., None]) -> None:
     for command in commands:
-        app.command(help=_help(command))(expand(command))
+        app.command(help=_help(command), cls=_explaining(command))(expand(command))
 
 
 _add(

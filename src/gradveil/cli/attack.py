@@ -18,8 +18,12 @@ from gradveil.cli.options import (
     IterationsOption,
     LabelsOption,
     NetworkOptions,
+    RateOption,
+    RestartsOption,
     RunOptions,
     SplitOption,
+    StartOption,
+    TvOption,
     WorkersOption,
     parse_split,
 )
@@ -30,6 +34,7 @@ from gradveil.progress import bar
 if TYPE_CHECKING:
     from gradveil.leakage.identification import Identification
     from gradveil.leakage.records import Record
+    from gradveil.report.groups import RecordGroup
 
 
 @dataclass(frozen=True)
@@ -37,16 +42,17 @@ class ScenarioOptions:
     """What `ScenarioKey` asks for besides the network: fields of the same names."""
 
     defense: DefenseOption = "none"
-    attack: AttackOption = "adam+cosine"
+    attack: AttackOption = "fast"
     attacker: AttackerOption = "plain"
     batch: Annotated[int, Option(help="Images behind each gradient, up to 100.", min=1, max=100)] = 1
     client: Annotated[str, Option(help="fedsgd, or local steps: fedavg:batch=1,lr=0.01,epochs=1,order=0.")] = "fedsgd"
     users: Annotated[int, Option(help="The attacker sees only the mean of so many users.", min=1, max=10_000)] = 1
     batch_norm: Annotated[str, Option(help="eval or train: how batch norm works in client and attack.")] = "eval"
     iterations: IterationsOption = None
-    restarts: Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000)] = None
-    tv: Annotated[float | None, Option(help="Weight of total variation. Default: as published.", min=0)] = None
-    start: Annotated[str | None, Option(help="First guess: noise, zeros, pattern, class-mean or public-image.")] = None
+    restarts: RestartsOption = None
+    tv: TvOption = None
+    start: StartOption = None
+    rate: RateOption = None
     labels: LabelsOption = None
     alpha: Annotated[float | None, Option(help="Weight of CPL's term for the label. Default: 1e-3.", min=0)] = None
     once: Annotated[
@@ -82,10 +88,10 @@ def attack(
     Examples:
 
         gradveil attack list
-        gradveil attack --model convnet-16 --attack fast
-        gradveil attack --model convnet-16 --attack fast --defense 3-1-7 --attacker adaptive --stage 5
+        gradveil attack --model convnet-16
+        gradveil attack --model convnet-16 --defense 3-1-7 --attacker adaptive --stage 5
         gradveil attack --model lenet --attack dlg --indices 0:3 --json
-        gradveil attack --attack fast --batch 4 --client fedavg:batch=1,lr=0.01 --labels read
+        gradveil attack --batch 4 --client fedavg:batch=1,lr=0.01 --labels read
         gradveil report runs/attack
     """
     from gradveil.leakage.identification import identify, identify_placebos
@@ -139,7 +145,7 @@ def attack(
         )
         return
     print_records(f"{how.attack} on {opened.stage} {opened.name}, defense {scenario.key.column}", records)
-    print_identification(identified, placebo)
+    print_identification(identified, placebo, [record.detail for record in distinct])
     say(f"pictures: {', '.join(map(str, grids))} and {out / 'gifs'}; gradveil report {out} makes a page of the records")
 
 
@@ -164,10 +170,15 @@ def print_records(title: str, records: "list[Record]") -> None:
     )
 
 
-def print_identification(identified: "Identification | None", placebo: "Identification | None") -> None:
-    """Print how well the private images are told from others, and the same for images that were not attacked."""
+def print_identification(
+    identified: "Identification | None", placebo: "Identification | None", details: list[float]
+) -> None:
+    """Print the means, how well the private images are told from others, and the same for images that were not attacked."""
+    from gradveil.auditing.spread import spread_of
     from gradveil.statistics import p_in_words
 
+    ranks = "" if identified is None else f"ranks above {identified.percentile:.0%} ({identified.interval}), "
+    typer.echo(f"mean (95% interval): {ranks}detail {spread_of(details).words()}")
     if identified is None:
         typer.echo("no image has another of its class to be told from, so none can be ranked")
         return
@@ -184,10 +195,12 @@ def write_grids(records: "list[Record]", folder: Path) -> list[Path]:
     from gradveil.naming import slug
     from gradveil.report import group_records, write_grid
 
-    return [
-        write_grid(group, folder / slug(group.model, group.stage, group.threat, f"{group.attack}.png"))
-        for group in group_records(records)
-    ]
+    def name(group: "RecordGroup") -> str:
+        """All that two pictures may differ in, so that none takes the place of another."""
+        images = f"images {group.indices[0]} to {group.indices[-1]}"
+        return slug(group.model, group.stage, group.threat, *group.columns, images, f"{group.attack}.png")
+
+    return [write_grid(group, folder / name(group)) for group in group_records(records)]
 
 
 def list_attacks(*, json: bool) -> None:

@@ -1,11 +1,9 @@
 """`gradveil audit`: how much leaks, which defense protects, and what it costs."""
 
-import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from typer import Option
 
 from gradveil.cli.options import (
@@ -14,23 +12,25 @@ from gradveil.cli.options import (
     DeviceOptions,
     IterationsOption,
     NetworkOptions,
+    RateOption,
+    RestartsOption,
     RunOptions,
     SplitOption,
+    StartOption,
+    TvOption,
     WorkersOption,
     parse_split,
 )
-from gradveil.cli.output import check_folder, emit, percentile_and_firsts, print_table, say
+from gradveil.cli.output import check_folder, emit, say
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
+from gradveil.cli.verdicts import print_efforts, print_estimate, print_verdicts
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
 from gradveil.io.locks import LOCK
-from gradveil.progress import bar
+from gradveil.progress import bar, duration
 
 if TYPE_CHECKING:
-    from gradveil.auditing.estimate import AuditEstimate
-    from gradveil.auditing.plan import AuditSettings
-    from gradveil.auditing.study import Study
-    from gradveil.auditing.verdicts import Verdict
+    from gradveil.attacks import AttackSettings
     from gradveil.leakage.threat import Threat
 
 
@@ -59,6 +59,18 @@ def audit(
         ),
     ] = None,
     iterations: IterationsOption = None,
+    restarts: RestartsOption = None,
+    tv: TvOption = None,
+    start: StartOption = None,
+    rate: RateOption = None,
+    compiled: Annotated[bool, Option("--compile", help="Use torch.compile: minutes to begin, then faster.")] = False,
+    tune: Annotated[
+        bool | None,
+        Option(
+            "--tune/--no-tune",
+            help="Try settings of the attacks on a few other images first. Default: unless one of them is given here.",
+        ),
+    ] = None,
     epochs: Annotated[int, Option(help="Of the trainings.", min=1)] = 12,
     trainings: Annotated[int, Option(help="Trainings per defense to measure accuracy, each with its seed.", min=0)] = 0,
     lpips: Annotated[bool, Option("--lpips", help="Also LPIPS. Its weights must have been downloaded.")] = False,
@@ -83,28 +95,32 @@ def audit(
     Examples:
 
         gradveil audit --defenses 3-1-7+43-18-18,prune:0.9 --images 16 --iterations 200
+        gradveil audit --model my_nets:Net --iterations 600 --tv 0.05 --start zeros --restarts 2
         gradveil audit --model lenet --attacks idlg,fast --stages 0,5,20 --trainings 3
         gradveil audit --threat worst-case,fedsgd,fedavg,aggregate,trained --defenses prune:0.9 --stages 0
         gradveil audit --model resnet20-4 --dataset cifar10 --images 100 --backend ray --workers 64 --dry-run
         gradveil audit --model my_pkg.nets:build --weights w.safetensors --dataset folder:my/images --defenses policy.json
     """
+    from gradveil.attacks import AttackSettings
     from gradveil.auditing.claim import CLAIM
-    from gradveil.auditing.estimate import estimate_audit
+    from gradveil.auditing.command import command_of
+    from gradveil.auditing.estimate import estimate_audit, rough_seconds
     from gradveil.auditing.evidence import EVIDENCE
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
-    from gradveil.auditing.plan import TRAINED, AuditSettings, split_names
+    from gradveil.auditing.plan import TRAINED, AuditSettings
     from gradveil.defenses import parse_defenses
-    from gradveil.naming import slug
+    from gradveil.naming import slug, split_names
     from gradveil.parallel import check_backend
 
+    given = AttackSettings(restarts=restarts, tv=tv, start=start, rate=rate, compiled=compiled)
     settings = AuditSettings(
         dataset=network.dataset,
         model="",
         # Policy files are read once: afterwards the policy itself is the text.
         defenses=tuple(str(found) for one in split_names(defenses) for found in parse_defenses(one)),
-        attacks=split_names(attacks),
+        attacks=tuple(with_settings(one, given) for one in split_names(attacks)),
         stages=parse_words(stages or ("0,5,20" if network.weights is None else TRAINED)),
         images=images,
         eps=parse_decibels(eps),
@@ -117,6 +133,7 @@ def audit(
         device=where.choose().text,
         threats=() if threats is None else parse_threats(threats),
         split=parse_split(split),
+        tune=given == replace(AttackSettings(), compiled=compiled) if tune is None else tune,
     )
     # Bad settings are refused before a weights file is opened to learn the model's name.
     name, dataset = network.name, network.dataset
@@ -132,6 +149,9 @@ def audit(
         return
     metric = lpips_metric() if lpips else None
     loaded = options.load(dataset)
+    rough = rough_seconds(plan, loaded, workers=workers)
+    if rough is not None:
+        say(f"about {duration(rough)} if nothing is done yet; --dry-run measures every attack")
 
     def notes(plans: tuple[AuditSettings, ...]) -> RunNotes:
         # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.
@@ -154,138 +174,23 @@ def audit(
                 "accuracy": [asdict(loss) for loss in study.losses.values()],
                 "accuracies": [asdict(one) for one in study.accuracies.values()],
                 "random": [asdict(one) for one in study.random_means],
+                "settings_tried": [asdict(choice) for choice in study.run.choices],
+                "iterations": study.efforts,
+                "next_tries": [how for _, how in study.next_tries.values()],
             }
         )
         return
     print_verdicts(study)
+    print_efforts(study)
     say(f"written: {', '.join(map(str, written))}")
 
 
-def print_verdicts(study: "Study") -> None:
-    """Print the verdict on every defense; random policies that stand by themselves in one row, their mean."""
-    from gradveil.auditing.averages import group_of
+def with_settings(text: str, given: "AttackSettings") -> str:
+    """The attack of this text with what is given beside it; it stays as it is where nothing is."""
+    from gradveil.attacks import AttackSettings, parse_attack
+    from gradveil.auditing.choice import attack_text
 
-    for (dataset, model), summaries in study.summaries.items():
-        print_table(
-            f"{model} on {dataset}; detail in dB",
-            ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy", "lost"],
-            [
-                [
-                    one.overall.defense,
-                    f"{one.overall.level} ({one.overall.grade})",
-                    *percentile_and_firsts(one.worst.identified),
-                    f"{one.worst.detail.mean:+.1f}",
-                    *_accuracy(study, dataset, model, one.overall.defense),
-                ]
-                for one in summaries
-                if group_of(one.overall.defense) is None
-            ]
-            + [
-                [
-                    one.name,
-                    f"mean of {one.policies}, {one.stage}",
-                    "-" if one.worst.percentile is None else f"{one.worst.percentile[0]:.0%}",
-                    "-",
-                    f"{one.worst.detail.mean:+.1f}",
-                    *_accuracy(study, dataset, model, one.name),
-                ]
-                for one in study.random_means
-                if (one.dataset, one.model) == (dataset, model)
-            ],
-        )
-        for one in summaries:
-            typer.echo(f"{one.overall.defense}: {one.overall.text}")
-        steps = study.steps.get((dataset, model))
-        if steps:
-            print_table(
-                "from the worst case to what is deployed: the right image ranks above",
-                ["threat", *steps[0].verdicts],
-                [
-                    [
-                        step.threat,
-                        *(_step(step.verdicts.get(defense)) for defense in steps[0].verdicts),
-                    ]
-                    for step in steps
-                ],
-            )
-
-
-def _accuracy(study: "Study", dataset: str, model: str, defense: str) -> tuple[str, str]:
-    """The test accuracy with a defense, or with none, and what of it the defense takes."""
-    measured, loss = study.accuracy(dataset, model, defense), study.loss(dataset, model, defense)
-    return (
-        "-" if measured is None else f"{100 * measured.accuracy:.1f}%",
-        "-" if loss is None else f"{100 * loss.loss:+.1f} points",
-    )
-
-
-def _step(verdict: "Verdict | None") -> str:
-    if verdict is None or verdict.identified is None:
-        return "-"
-    return f"{verdict.percentile:.0%} ({verdict.grade})"
-
-
-def print_estimate(estimate: "AuditEstimate", *, json: bool) -> None:
-    """Print what an audit would take."""
-    from gradveil.auditing.estimate import duration
-
-    if json:
-        totals = ("device", "memory_mb", "jobs", "iterations", "worker_seconds", "seconds")
-        emit(asdict(estimate) | {name: getattr(estimate, name) for name in totals})
-        return
-    print_table(
-        "One attack on one message, estimated from its first iterations",
-        ["defense", "attack", "attacker", "times", "iterations", "s/iteration", "one attack"],
-        [
-            [
-                cost.defense,
-                cost.attack,
-                cost.attacker,
-                f"{cost.times:,}",
-                f"{cost.iterations:,}",
-                f"{cost.seconds_per_iteration:.3g}",
-                duration(cost.seconds),
-            ]
-            for cost in estimate.costs
-        ],
-    )
-    typer.echo(f"jobs: {estimate.jobs:,} attacks, {estimate.iterations:,} iterations")
-    if estimate.steps:
-        typer.echo(
-            f"trainings: {estimate.trainings}, with the stages {estimate.steps:,} steps of {estimate.seconds_per_step:.3g} s"
-        )
-    typer.echo(f"device: {estimate.device}, one thread per worker")
-    typer.echo(f"memory: {estimate.memory_mb:,.0f} MB per worker")
-    typer.echo(
-        f"time: {duration(estimate.worker_seconds)} with one worker, {duration(estimate.seconds)} with {estimate.workers}; "
-        "less where attacks end early"
-    )
-
-
-def command_of(plan: "AuditSettings", folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
-    """The command that repeats the audit."""
-    options: dict[str, str | int | float | None] = {
-        "model": plan.model,
-        "weights": plan.weights,
-        "dataset": plan.dataset,
-        "defenses": ",".join(plan.defenses),
-        "attacks": ",".join(plan.attacks),
-        "stages": ",".join(plan.stages),
-        "threat": ",".join(str(one) for one in plan.threats) or None,
-        "images": plan.images,
-        "split": None if plan.split == "train" else plan.split,
-        "eps": ",".join(f"{value:g}" for value in plan.eps),
-        "tolerance": plan.tolerance,
-        "iterations": plan.iterations,
-        "epochs": plan.epochs,
-        "trainings": plan.trainings,
-        "seed": plan.seed,
-        "device": None if plan.device == "cpu" else plan.device,
-        "data-dir": None if data_dir is None else str(data_dir),
-        "out": str(folder),
-    }
-    given = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
-    return " ".join(["gradveil audit", *given, *(["--lpips"] if lpips else [])])
+    return text if given == AttackSettings() else attack_text(parse_attack(text, **asdict(given)))
 
 
 def parse_words(text: str) -> tuple[str, ...]:
@@ -295,9 +200,9 @@ def parse_words(text: str) -> tuple[str, ...]:
 
 def parse_threats(text: str) -> "tuple[Threat, ...]":
     """Threats by name, from TOML files, or of trainings that `gradveil federate` made."""
-    from gradveil.auditing.plan import split_names
     from gradveil.federated.threats import threats_in
     from gradveil.leakage.threat import parse_threat
+    from gradveil.naming import split_names
 
     found: list[Threat] = []
     for one in split_names(text):

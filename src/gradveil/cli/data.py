@@ -62,4 +62,13 @@ def data(
     if options.json:
         emit(facts)
     else:
-        print_table(name, ["what", "value"], [[key, str(value)] for key, value in facts.items()])
+        print_table(name, ["what", "value"], [[key.replace("_", " "), _words(value)] for key, value in facts.items()])
+
+
+def _words(value: object) -> str:
+    """A fact for people: numbers with commas between them, names with their counts."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {count}" for key, count in value.items())
+    if isinstance(value, tuple | list):
+        return ", ".join(_words(one) for one in value)
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -49,8 +49,8 @@ class CuriousOptions:
 
 def federate(
     *,
-    participants: Annotated[int, Option(min=1)] = 10,
-    rounds: Annotated[int, Option(min=1)] = 100,
+    participants: Annotated[int, Option(help="How many train together.", min=1)] = 10,
+    rounds: Annotated[int, Option(help="How often everybody shares an update.", min=1)] = 100,
     defense: DefenseOption = "none",
     model: NewModelOption = "convnet-16",
     dataset: DatasetOption = EMBEDDED,

@@ -42,7 +42,7 @@ def invert(
         int | None,
         Option(help="How many images are behind the gradient. Default: as many as labels, or 1.", min=1, max=100),
     ] = None,
-    attack: AttackOption = "adam+cosine",
+    attack: AttackOption = "fast",
     iterations: IterationsOption = None,
     client: Annotated[
         str, Option(help="fedsgd, or for (weights before - after) / lr: fedavg:batch=1,lr=0.01,epochs=1.")
@@ -150,7 +150,8 @@ def invert(
         say(f"similarity of the gradients: {similarity:.3f}, the mean cosine over parameters; 1 is the same direction")
     for number, one in enumerate(compared or []):
         say(f"original {number} and picture {one['picture']:g}: PSNR {one['psnr']:.1f} dB, SSIM {one['ssim']:.2f}")
-    say(f"{len(pictures)} pictures in {out}, labels {found.labels.tolist() if found.labels is not None else 'unknown'}")
+    labelled = "unknown" if found.labels is None else ", ".join(map(str, found.labels.tolist()))
+    say(f"{len(pictures)} pictures in {out}, labels {labelled}")
 
 
 def read_originals(path: Path, shape: tuple[int, int, int]) -> "Tensor":

@@ -44,6 +44,12 @@ AttackerOption = Annotated[
 ]
 SplitOption = Annotated[str, Option(help="train or test images are attacked; the attacker may know the others.")]
 IterationsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000_000)]
+RestartsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000)]
+TvOption = Annotated[float | None, Option(help="Weight of total variation. Default: as published.", min=0)]
+StartOption = Annotated[
+    str | None, Option(help="First guess: noise, zeros, pattern, class-mean or public-image. Default: as published.")
+]
+RateOption = Annotated[float | None, Option(help="Of the attack's optimizer. Default: as published.", min=0)]
 LabelsOption = Annotated[str | None, Option(help="known, read (off the gradient) or joint. Default: as published.")]
 DataDirOption = Annotated[Path | None, Option(help="Folder of archives. Default: $GRADVEIL_DATA, else a cache.")]
 WorkersOption = Annotated[

@@ -11,6 +11,8 @@ import typer
 from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from gradveil.leakage.identification import Identification
 
 
@@ -24,20 +26,53 @@ def emit(document: object) -> None:
     typer.echo(json.dumps(document, indent=1, allow_nan=False, default=os.fspath))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table for people, on standard output."""
+def print_table(title: str, columns: Sequence[str], rows: "Iterable[Sequence[str | Text]]") -> None:
+    """Print a table for people, on standard output: text to the left, numbers to the right."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
+    body = [[cell if isinstance(cell, Text) else Text(cell) for cell in row] for row in rows]
     # Without lines between the columns, as 80 characters are few.
-    shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    shown = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for number, column in enumerate(columns):
         first = number == 0
-        shown.add_column(column, justify="left" if first else "right", overflow="fold", no_wrap=first)
-    for row in rows:
+        numbers = not first and all(_is_number(row[number].plain) for row in body)
+        shown.add_column(Text(column), justify="right" if numbers else "left", overflow="fold", no_wrap=first)
+    for row in body:
         shown.add_row(*row)
     Console().print(shown)
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell begins with a number, or is empty."""
+    return cell in ("", "-") or cell.lstrip("+-\N{MINUS SIGN}")[:1].isdigit()
+
+
+# How much leaks, in a terminal that has colours.
+_STYLES = {
+    "exact": "bold red",
+    "recognisable": "red",
+    "leaks": "red",
+    "faint": "yellow",
+    "protects": "green",
+}
+
+
+def shaded(text: str, shade: str) -> "Text":
+    """A cell in the colour of a verdict; files and pipes get it without."""
+    from rich.text import Text
+
+    return Text(text, _STYLES.get(shade, ""))
+
+
+def print_shaded(before: str, text: str, after: str, *, shade: str) -> None:
+    """Print a line on standard output with the middle of it in the colour of a verdict."""
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(soft_wrap=True).print(Text(before).append(shaded(text, shade)).append(after))
 
 
 def percentile_and_firsts(found: "Identification | None") -> tuple[str, str]:

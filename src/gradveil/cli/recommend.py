@@ -58,10 +58,9 @@ def recommend(
         gradveil recommend --model lenet --threat fedsgd:images=4 --candidates prune:0.99,gaussian:0.1,sum:4 --budget 10
         gradveil recommend --weights w.safetensors --dataset cifar10 --points 1 --budget 60 --workers 8
     """
-    from gradveil.auditing.plan import split_names
     from gradveil.io.files import write_text
     from gradveil.leakage.threat import parse_threat
-    from gradveil.naming import slug
+    from gradveil.naming import slug, split_names
     from gradveil.parallel import check_backend
     from gradveil.recommending import RecommendPlan, default_candidates, parse_candidate
     from gradveil.recommending import recommend as race

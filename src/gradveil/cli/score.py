@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gradveil.transforms import Policy
 
 ImagesOption = Annotated[int, Option(help="How many test images S_pri is averaged over.", min=1, max=1_000_000)]
-CURVES = 50  # images in a plot
 MOST_IMAGES = 500  # more would cost time and hardly sharpen a search
 
 
@@ -108,7 +107,8 @@ def score(
     images: ImagesOption = 100,
     batches: Annotated[int, Option(help="How many batches of 100 S_acc is averaged over.", min=1, max=10_000)] = 10,
     points: Annotated[
-        int | None, Option(help="Points per image, of 20 or 21. Default: 5; 0 means all.", min=0, max=100)
+        int | None,
+        Option(help="Points per image, of 20 or 21. Default: 5, with --plot all; 0 means all.", min=0, max=100),
     ] = None,
     plot: Annotated[Path | None, Option(help="Plot GradSim on the way from noise to image: PNG or SVG file.")] = None,
     where: DeviceOptions,
@@ -125,6 +125,8 @@ def score(
     from gradveil.transforms import load_policy
 
     chosen = load_policy(policy)
+    if plot is not None and points is None:
+        points = 0  # a plot shows the score that is printed, and five points make no curve
     scorer, setting = method.scorer(options, where, images=images, batches=batches, batch_size=100, points=points)
     with using_one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
         scores = scorer(chosen, advance=advance)
@@ -139,15 +141,15 @@ def score(
 
 
 def save_curves(path: Path, scorer: "Scorer", policy: "Policy") -> None:
-    """GradSim along the way from noise to the image, with and without the policy, at the published points."""
+    """GradSim along the way from noise to the image, with and without the policy, at the points and images of the score."""
     from gradveil.parallel import using_one_thread
     from gradveil.plots import plot_curves
     from gradveil.scores.privacy import published_definition
     from gradveil.transforms import Policy
 
-    definition = published_definition(scorer.definition, None)
+    definition = published_definition(scorer.definition, scorer.points)
     shown = {"untransformed": Policy.parse("identity"), str(policy): policy}
     with using_one_thread(), scorer.device.computing("nothing"):
-        curves = {name: scorer.curves(one, definition, most=CURVES).cpu().numpy() for name, one in shown.items()}
+        curves = {name: scorer.curves(one, definition, most=scorer.images).cpu().numpy() for name, one in shown.items()}
     plot_curves(path, definition.points, curves, weights=definition.weights)
-    say(f"curves of {min(CURVES, scorer.images)} images: {path}")
+    say(f"curves of {scorer.images} images: {path}")

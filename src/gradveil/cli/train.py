@@ -31,7 +31,7 @@ def train(
     dataset: DatasetOption = EMBEDDED,
     model: NewModelOption = "resnet20",
     epochs: Annotated[int | None, Option(help="Default: 60; 50 with --semi.")] = None,
-    batch_size: Annotated[int, Option()] = 128,
+    batch_size: Annotated[int, Option(help="Images per step.")] = 128,
     lr: Annotated[float, Option(help="Learning rate. Drops tenfold at 3/8, 5/8 and 7/8.")] = 0.1,
     defense: DefenseOption = "none",
     semi: Annotated[bool, Option("--semi", help="The search's model: a tenth of the images, 50 epochs.")] = False,

@@ -44,6 +44,7 @@ class ScenarioKey:
     restarts: int | None = None
     tv: float | None = None
     start: str | None = None
+    rate: float | None = None
     labels: LabelKnowledge | None = None
     batch: int = 1
     client: str = FEDSGD
@@ -101,7 +102,7 @@ class ScenarioKey:
     @property
     def attack_in_words(self) -> str:
         """The attack with every setting that is not as published."""
-        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "restarts", "alpha")}
+        own = {name: getattr(self, name) for name in ("iterations", "start", "tv", "rate", "restarts", "alpha")}
         said = [self.attack]
         said += [f"{name} {value}" for name, value in own.items() if value is not None]
         said += ["once"] if self.once else []

@@ -42,7 +42,8 @@ def plot_curves(
             color, dashes = SERIES[number % len(SERIES)], DASHES[number % len(DASHES)]
             mean = values.mean(0)
             if len(values) > 1:
-                low, high = (mean + side * values.std(0, ddof=1) for side in (-1, 1))
+                # No cosine is beyond 1.
+                low, high = (np.clip(mean + side * values.std(0, ddof=1), -1, 1) for side in (-1, 1))
                 axes.fill_between(at, low, high, color=color, alpha=0.5 / (3 + len(rows)), linewidth=0)
                 axes.plot(at, np.stack([low, high], 1), color=color, alpha=0.45, linewidth=0.6)
             marker = "o" if len(at) < 8 else ""

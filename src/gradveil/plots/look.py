@@ -10,7 +10,9 @@ Floats = NDArray[np.float64]  # positions and values
 INK, QUIET, LINE, FAINT = "#1d1f24", "#5f6570", "#dfe1e5", "#a9afb8"
 BLUE, ORANGE = "#2f5bd0", "#c8500a"
 # What a verdict says, never by colour alone: each has a marker of its own.
-TONES = {"leaks": ("#b3261e", "s"), "unclear": ("#8a6100", "^"), "protects": ("#1b7a3d", "o")}
+TONES = {"leaks": ("#b3261e", "s"), "unclear": ("#666b75", "^"), "protects": ("#1b7a3d", "o")}
+# The grades of a leak, from the worst down; all of them are squares.
+TONES |= {"exact": ("#8c1010", "s"), "recognisable": ("#c2410c", "s"), "faint": ("#8a6100", "s")}
 SERIES = (BLUE, ORANGE, "#1d1f24", "#2aa58c", "#b565b8", "#e0b400")
 DASHES = ("-", (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (9, 2)), (0, (3, 1.2, 1, 1.2, 1, 1.2)))
 

@@ -8,21 +8,19 @@ from gradveil.searching.result import SearchResult
 
 def save_plots(found: SearchResult, folder: Path) -> list[Path]:
     """The privacy-accuracy scatter with its front, and the history of the race."""
-    kept = {one.policy for one in found.best}
+    kept = {one.policy: one for one in found.best}
     points = []
     for seen in found.seen:
         if seen.accuracy is None:
             continue
-        margin = None if seen.interval is None else (seen.interval[1] - seen.interval[0]) / 2
+        front = seen.policy in found.front
+        if (best := kept.get(seen.policy)) is None:
+            points.append(ScatterPoint(str(seen.policy), seen.privacy, None, seen.accuracy, front=front))
+            continue
+        # What is returned was measured again, on images that did not choose it: that is its score, here and in the table.
+        margin = None if best.interval is None else (best.interval[1] - best.interval[0]) / 2
         points.append(
-            ScatterPoint(
-                policy=str(seen.policy),
-                privacy=seen.privacy,
-                margin=margin if seen.policy in kept else None,
-                accuracy=seen.accuracy,
-                kept=seen.policy in kept,
-                front=seen.policy in found.front,
-            )
+            ScatterPoint(str(seen.policy), best.privacy.mean, margin, best.accuracy.mean, kept=True, front=front)
         )
     for control in found.controls:
         privacy, accuracy = control.privacy.mean, control.accuracy.mean

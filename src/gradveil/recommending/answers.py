@@ -80,7 +80,10 @@ def _price(one: Figures) -> str:
     if one.deployment:
         return "It changes no gradient; its accuracy was not measured."
     if one.loss is None or one.loss_low is None or one.loss_high is None:
-        return "Its accuracy was not measured for lack of time."
+        trained = (
+            "the training without a defense learned nothing yet" if one.accuracy is not None else "for lack of time"
+        )
+        return f"What it costs in accuracy was not measured: {trained}."
     trainings = "one short training" if one.trainings == 1 else f"{one.trainings} short trainings"
     return (
         f"Accuracy lost in {trainings} of {one.epochs} epochs: {100 * one.loss:+.1f} points (95% interval "

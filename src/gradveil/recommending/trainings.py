@@ -52,8 +52,9 @@ class ShortTrainings:
             device=plan.device,
             progress=self.progress,
         )
+        classes = len(self.dataset.train.classes)
         return [
-            Accuracy(str(training.defense), training.seed, one.accuracy, one.test_images)
+            Accuracy(str(training.defense), training.seed, one.accuracy, one.test_images, classes)
             for training, one in zip(trainings, done, strict=True)
         ]
 

@@ -8,16 +8,18 @@ from gradveil.auditing.pairs import Pair, compare_runs
 from gradveil.auditing.situation import Situation
 from gradveil.auditing.study import Study
 from gradveil.io.files import write_text
-from gradveil.report.page import NOTHING, format_plan, format_setting, render, versions
+from gradveil.report.board import Mark
+from gradveil.report.formats import NOTHING, format_plan, format_setting
+from gradveil.report.page import render, versions
 from gradveil.report.wording import attacker_knowledge
 
 
 def write_comparison(first: Study, second: Study, path: Path) -> Path:
     """One self-contained page on two studies."""
     pairs = compare_runs(first, second)
-    settings: dict[tuple[str, str, Situation], list[Pair]] = {}
+    settings: dict[tuple[str, str, Situation], list[tuple[Pair, tuple[Mark, ...]]]] = {}
     for pair in pairs:
-        settings.setdefault((pair.dataset, pair.model, pair.stage), []).append(pair)
+        settings.setdefault((pair.dataset, pair.model, pair.stage), []).append((pair, marks_of_pair(pair)))
     by_defense = {(pair.dataset, pair.model, pair.defense): pair for pair in pairs}
     html = render(
         "comparison.html.j2",
@@ -31,6 +33,13 @@ def write_comparison(first: Study, second: Study, path: Path) -> Path:
     )
     write_text(path, html)
     return path
+
+
+def marks_of_pair(pair: Pair) -> tuple[Mark, ...]:
+    """The worst attackers of the first and the second run, where both were run."""
+    judged = (("first run", pair.first), ("second run", pair.second))
+    found = [(who, one.findings.identified) for who, one in judged if one is not None]
+    return tuple(Mark.of(who, one) for who, one in found if one is not None)
 
 
 def differences(first: RunFolder, second: RunFolder) -> list[tuple[str, str, str]]:

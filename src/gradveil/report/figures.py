@@ -18,11 +18,13 @@ from gradveil.naming import slug
 from gradveil.plots.leakage import LeakageRow, plot_leakage
 from gradveil.plots.look import BLUE, FAINT, INK, LINE, ORANGE, QUIET, TONES, WIDTH
 from gradveil.plots.tradeoff import TradeoffPoint, plot_tradeoff
+from gradveil.report.board import shade_of
 
 NARROW = 3.7  # inches, for telephones
 # Plotted colours become those of the page, which change with day and night.
 _COLORS = {INK: "ink", QUIET: "quiet", LINE: "line", FAINT: "faint", BLUE: "accent", ORANGE: "leaks", "#ffffff": "card"}
-_COLORS |= {color: tone for tone, (color, _) in TONES.items()}
+# "faint" is a grey already.
+_COLORS |= {color: "faint-leak" if tone == "faint" else tone for tone, (color, _) in TONES.items()}
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def leakage_rows(study: Study, dataset: str, model: str) -> list[LeakageRow]:
             found = one.findings.identified
             mean = (None, None, None) if found is None else (found.percentile, found.low, found.high)
             own = tuple(one.findings.worst.percentiles.values())
-            rows.append(LeakageRow(str(one.findings.stage), one.findings.defense, one.verdict.tone, own, *mean))
+            rows.append(LeakageRow(str(one.findings.stage), one.findings.defense, shade_of(one.verdict), own, *mean))
     return rows
 
 
@@ -89,7 +91,7 @@ def tradeoff_points(study: Study, dataset: str, model: str) -> list[TradeoffPoin
         if accuracies and found is not None:
             leakage = (found.percentile, found.low, found.high)
             known = accuracy_interval(accuracies)
-            points.append(TradeoffPoint(one.overall.defense, one.overall.tone, *leakage, *known))
+            points.append(TradeoffPoint(one.overall.defense, shade_of(one.overall), *leakage, *known))
     return points
 
 

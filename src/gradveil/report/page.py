@@ -5,28 +5,41 @@ import hashlib
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import jinja2
 import torch
 from markupsafe import Markup
 
+from gradveil.auditing.answers import Answer, answers_of
 from gradveil.auditing.comparisons import is_control
-from gradveil.auditing.findings import AttackFindings, Findings
 from gradveil.auditing.folder import StoredRecord
+from gradveil.auditing.next_step import next_step
 from gradveil.auditing.plan import AuditSettings
-from gradveil.auditing.spread import Spread
 from gradveil.auditing.study import Study
 from gradveil.auditing.verdicts import GRADES
+from gradveil.defenses.words import defense_in_words
 from gradveil.io.files import write_text
-from gradveil.leakage.identification import Identification
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED, defense_title
-from gradveil.report.figures import leakage_plot, tradeoff_plot
+from gradveil.report.board import BARS, ROLES, BoardRow, board_of, shade_of
+from gradveil.report.figures import Plot, tradeoff_plot
+from gradveil.report.formats import (
+    format_first,
+    format_mean,
+    format_number,
+    format_percent,
+    format_plan,
+    format_points,
+    format_rank,
+    labels_read,
+)
 from gradveil.report.groups import place
+from gradveil.report.spreading import DefensePanel, PanelGroup, over_stages, over_threats, ranks_of
+from gradveil.report.strip import Strip, strip_of
 from gradveil.report.traces import trace_plots
-from gradveil.report.wall import wall_tiles
+from gradveil.report.wall import choices_of, wall_of
 from gradveil.report.wording import (
     DEFINITIONS,
     OTHER_THREAT,
@@ -39,35 +52,55 @@ from gradveil.report.wording import (
 )
 from gradveil.version import __version__
 
-NOTHING = "\N{EN DASH}"
+
+@dataclass(frozen=True)
+class NetworkView:
+    """Everything that the page says of one network before its details: answers, pictures, a row per defense, plots."""
+
+    dataset: str
+    model: str
+    answers: tuple[Answer, ...]
+    strip: Strip
+    board: list[BoardRow]
+    no_cost: str | None
+    tradeoff: Plot | None
+    ranks: list[DefensePanel]
+    steps: list[PanelGroup]
+
+    @classmethod
+    def of(cls, study: Study, dataset: str, model: str) -> "NetworkView":
+        answers = answers_of(study, dataset, model)
+        return cls(
+            dataset,
+            model,
+            answers,
+            strip_of(study, dataset, model, answers[1].defense),
+            board_of(study, dataset, model),
+            study.no_cost(dataset, model),
+            tradeoff_plot(study, dataset, model),
+            ranks_of(study, dataset, model),
+            [*over_threats(study, dataset, model), *over_stages(study, dataset, model)],
+        )
 
 
 def write_page(study: Study) -> Path:
     """Write `report.html` into the folder of a study, and `records.jsonl`, its records without pictures."""
     run = study.run
     order = {(one.dataset, one.model, str(one.stage), one.defense): place for place, one in enumerate(study.findings)}
-    wall = wall_tiles(run.stored)
+    wall = wall_of(run.records, run.situations)
     html = render(
         "page.html.j2",
         study=study,
         run=run,
-        plots={key: (leakage_plot(study, *key), tradeoff_plot(study, *key)) for key in study.summaries},
+        views=[NetworkView.of(study, *key) for key in study.summaries],
+        next_step=next_step(study),
         traces=sorted(trace_plots(run.records, run.situations), key=lambda one: order[one.cell]),
         power=describe_power_of(study),
         other_threat=OTHER_THREAT,
         decoys=_decoys(run.records),
         wall=wall,
-        choices={
-            "defense": sorted(
-                {tile.record.scenario.defense for tile in wall}, key=lambda name: (name != UNDEFENDED, name)
-            ),
-            "attack": sorted({tile.record.scenario.attack_in_words for tile in wall}),
-            "attacker": sorted(
-                {tile.record.scenario.attacker for tile in wall}, key=lambda name: (name != "plain", name)
-            ),
-            "stage": list(dict.fromkeys(str(one.stage) for one in study.findings)),
-            "model": list(dict.fromkeys(one.model for one in study.findings)),
-        },
+        on_wall=sum(len(card.rebuilt) for card in wall),
+        choices=choices_of(wall, list(dict.fromkeys(str(one.stage) for one in study.findings))),
         knowledge=attacker_knowledge(run.records),
         attackers=sorted(
             {record.scenario.attacker for record in run.records}, key=lambda name: (name != "plain", name)
@@ -103,8 +136,10 @@ def render(template: str, **values: object) -> str:
         "is_control": is_control,
         "place": place,
         "defense_title": defense_title,
+        "words": defense_in_words,
         "describe": describe_defense,
         "verdict": short_verdict,
+        "shade": shade_of,
         "lineup": describe_lineup,
     }
     assert environment.loader is not None
@@ -118,6 +153,8 @@ def render(template: str, **values: object) -> str:
         word=WORD,
         definitions=DEFINITIONS,
         grades=GRADES,
+        bars=BARS,
+        roles=ROLES,
         **values,
     )
 
@@ -127,73 +164,10 @@ def versions() -> dict[str, str]:
     return {"gradveil": __version__, "torch": torch.__version__, "Python": platform.python_version()}
 
 
-def format_plan(plan: AuditSettings) -> dict[str, str]:
-    """A plan for people."""
-    return {field.name: format_setting(getattr(plan, field.name)) for field in fields(plan)}
-
-
-def format_setting(value: object) -> str:
-    """A setting for people."""
-    if isinstance(value, tuple | list):
-        return ", ".join(format_setting(one) for one in value)
-    if value is None:
-        return "as usual"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def format_mean(spread: Spread, digits: int = 1) -> str:
-    """`1.6 (0.9 to 2.3)`, or without the interval where one image gives none."""
-    if spread.low is None or spread.high is None:
-        return format_number(spread.mean, digits)
-    return f"{format_number(spread.mean, digits)} ({format_number(spread.low, digits)} to {format_number(spread.high, digits)})"
-
-
-def format_points(spread: Spread) -> str:
-    """A difference of fractions in percentage points, `+5 (-2 to +12)`."""
-    if spread.low is None or spread.high is None:
-        return _signed(spread.mean)
-    return f"{_signed(spread.mean)} ({_signed(spread.low)} to {_signed(spread.high)})"
-
-
-def format_rank(found: Identification | None) -> str:
-    """`97% (93% to 99%)`; a dash where there are no decoys."""
-    return NOTHING if found is None else f"{found.percentile:.0%} ({found.interval})"
-
-
-def format_first(found: Identification | None) -> str:
-    """`10 of 12`; a dash where there are no decoys."""
-    return NOTHING if found is None else f"{found.first.count} of {found.n}"
-
-
-def labels_read(found: Findings | AttackFindings) -> str:
-    """How many labels the gradient gives away, to the best of several attacks; a dash where they cannot be read."""
-    attacks = found.attacks if isinstance(found, Findings) else (found,)
-    read = [one.labels_read for one in attacks if one.labels_read is not None]
-    return f"{max(read):.0%}" if read else NOTHING
-
-
-def format_number(value: float | None, digits: int = 1) -> str:
-    """With a real minus, and a dash for nothing."""
-    if value is None:
-        return NOTHING
-    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def format_percent(value: float, digits: int = 1) -> str:
-    """A fraction as a percentage."""
-    return f"{format_number(100 * value, digits)}%"
-
-
 def _decoys(records: Sequence[Record]) -> str:
     """How many others stand in a lineup, `100`, or `87 to 100`."""
     counts = {len(record.rank.decoys) for record in records if record.rank is not None} or {0}
     return " to ".join(f"{count}" for count in sorted({min(counts), max(counts)}))
-
-
-def _signed(fraction: float) -> str:
-    """In percentage points, with its sign."""
-    points = round(100 * fraction)
-    return f"{points:+d}".replace("-", "\N{MINUS SIGN}") if points else "0"
 
 
 def _differences(plan: AuditSettings, last: AuditSettings) -> str:

@@ -5,14 +5,19 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from gradveil.auditing.answers import answers_of
 from gradveil.auditing.averages import RandomMean
 from gradveil.auditing.findings import AttackFindings
 from gradveil.auditing.study import DefenseSummary, Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import defense_title
+<<<<<<< HEAD
 from gradveil.report.markdown import markdown_table, markdown_text
 from gradveil.report.page import NOTHING, format_first, format_mean, format_number, format_rank, labels_read
+=======
+from gradveil.report.formats import NOTHING, format_first, format_mean, format_number, format_rank, labels_read
+>>>>>>> main
 from gradveil.report.wording import DEFINITIONS, OTHER_THREAT, describe_power_of, short_verdict
 
 Cell = str | float | int | bool | None
@@ -24,7 +29,15 @@ def write_markdown(study: Study, folder: Path) -> Path:
     lines = [f"# {markdown_text(run.notes.title)}", "", study.headline, ""]
     lines += [line for remark in run.notes.remarks for line in (markdown_text(remark), "")]
     for (dataset, model), summaries in study.summaries.items():
+<<<<<<< HEAD
         lines += [f"## {markdown_text(model)} on {markdown_text(dataset)}", ""]
+=======
+        lines += [f"## {_text(model)} on {_text(dataset)}", ""]
+        for answer in answers_of(study, dataset, model):
+            figure = f" {answer.figure} ({answer.interval})." if answer.figure else ""
+            lines.append(f"- {_text(f'{answer.question} {answer.short}{figure} {answer.text}')}")
+        lines.append("")
+>>>>>>> main
         means = [one for one in study.random_means if (one.dataset, one.model) == (dataset, model)]
         rows = [_summary_row(one) for one in summaries] + [_random_row(study, one) for one in means]
         lines += [*markdown_table(rows), ""]
@@ -32,6 +45,11 @@ def write_markdown(study: Study, folder: Path) -> Path:
             f"- {markdown_text(f'{defense_title(one.overall.defense)}: {one.overall.text}')}" for one in summaries
         ]
         placebo = study.placebos[dataset, model]
+        lines += [
+            f"- {_text(f'{stage}: attack failed; next to try: {how or words}')}"
+            for (name, network, stage), (words, how) in study.next_tries.items()
+            if (name, network) == (dataset, model)
+        ]
         lines += ["", "" if placebo is None else f"Placebo: {placebo.text}", ""]
     for (dataset, model, stage), judgments in study.stages.items():
         lines += [
@@ -51,6 +69,8 @@ def write_markdown(study: Study, folder: Path) -> Path:
     if trouble:
         lines += ["## What is missing", "", *(f"- {markdown_text(line)}" for line in trouble), ""]
     words = {
+        **({"Iterations": "; ".join(study.efforts)} if study.efforts else {}),
+        **({"Settings tried first": "; ".join(one.words for one in run.choices)} if run.choices else {}),
         "What this could have found": " ".join(describe_power_of(study)),
         "Not measured": OTHER_THREAT,
         **DEFINITIONS,

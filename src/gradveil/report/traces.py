@@ -9,10 +9,13 @@ from markupsafe import Markup
 
 from gradveil.auditing.situation import Situations
 from gradveil.leakage.records import Record
+from gradveil.report.panels import Panel
 
 CURVES = ("all", "shallow", "deep")
 POINTS = 40
 MOST_LAYERS = 200
+LOWEST = -0.2  # cosines are hardly ever below
+COSINES = ((0.0, "0"), (0.5, "0.5"), (1.0, "1"))
 
 
 @dataclass(frozen=True)
@@ -39,34 +42,25 @@ class TracePlot:
 
     @property
     def curves_svg(self) -> Markup:
-        """The curves as an inline SVG that stretches with the page."""
-        lines = [
-            Markup('<polyline class="{}" points="{}"/>').format(
-                name,
-                " ".join(f"{100 * at / (len(curve) - 1):.1f},{_from_top(value):.1f}" for at, value in enumerate(curve)),
-            )
-            for name, curve in self.curves.items()
-        ]
+        """The curves over the iterations."""
         said = ", ".join(f"{name} {curve[-1]:.2f}" for name, curve in self.curves.items())
-        return _svg(lines, "trace", f"similarity of the gradients at the end: {said}")
+        ends = [(0.0, "0"), (1.0, f"{self.iterations:,}")]
+        panel = Panel(f"similarity of the gradients at the end: {said}", ends, COSINES, "iterations", low=LOWEST)
+        for name, curve in self.curves.items():
+            panel.line([(at / (len(curve) - 1), value) for at, value in enumerate(curve)], name)
+        return panel.svg
 
     @property
     def layers_svg(self) -> Markup:
         """A bar per parameter, from the first layer to the last."""
         values = list(self.layers.items())[:MOST_LAYERS]
-        width = 100 / max(1, len(values))
-        bars = [
-            Markup('<rect x="{}" y="{}" width="{}" height="{}"><title>{} {}</title></rect>').format(
-                f"{at * width + 0.1 * width:.2f}",
-                f"{min(_from_top(value), _from_top(0)):.1f}",
-                f"{0.8 * width:.2f}",
-                f"{abs(_from_top(value) - _from_top(0)):.1f}",
-                name,
-                f"{value:.2f}",
-            )
-            for at, (name, value) in enumerate(values)
-        ]
-        return _svg(bars, "layers", f"similarity at the end of {len(values)} parameters, first to last")
+        said = f"similarity at the end of {len(values)} parameters, first to last"
+        ends = [(0.0, "first"), (1.0, "last")]
+        panel = Panel(said, ends, COSINES, "parameter, by layer", low=LOWEST)
+        for at, (name, value) in enumerate(values):
+            left, right = (at + 0.1) / len(values), (at + 0.9) / len(values)
+            panel.bar(left, right, value, "layer", f"{name} {value:.2f}")
+        return panel.svg
 
 
 def trace_plots(records: Sequence[Record], situations: Situations) -> list[TracePlot]:
@@ -109,16 +103,3 @@ def _resample(run: Record, name: str, way: np.ndarray) -> np.ndarray:
     """A run that ended early is at its end for the part of the way that it took."""
     steps = np.asarray(run.similarity["iterations"], dtype=np.float64)
     return np.asarray(np.interp(way, steps / max(steps[-1], 1.0), np.clip(run.similarity[name], -1, 1)))
-
-
-def _from_top(value: float) -> float:
-    """From [-0.2, 1] to pixels from the top, 40 high: cosines are hardly ever below 0."""
-    return 40 * (1 - (max(-0.2, min(1.0, value)) + 0.2) / 1.2)
-
-
-def _svg(parts: Sequence[Markup], kind: str, label: str) -> Markup:
-    line = Markup('<line class="zero" x1="0" x2="100" y1="{0}" y2="{0}"/>')
-    lines = Markup("").join(line.format(f"{_from_top(at):.1f}") for at in (0, 1))
-    return Markup(
-        '<svg class="{}" viewBox="0 0 100 40" preserveAspectRatio="none" role="img" aria-label="{}">{}{}</svg>'
-    ).format(kind, label, lines, Markup("").join(parts))

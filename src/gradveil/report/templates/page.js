@@ -77,20 +77,38 @@
     show();
   });
 
-  // The wall.
+  // Addresses lead into what is folded away.
+  const unfold = () => {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
+    if (target) target.scrollIntoView();
+  };
+  window.addEventListener("hashchange", unfold);
+  all('a[href^="#"]').forEach((link) => link.addEventListener("click", () => setTimeout(unfold)));
+  if (location.hash) unfold();
+
+  // The wall: stage, attack and network choose cards, defense and attacker the pictures on them.
   const wall = one("#wall-tiles");
   if (wall) {
     const tiles = [...wall.children].map((element) => ({ element, ...element.dataset, text: element.dataset.text.toLowerCase() }));
+    const pictures = all("figure[data-defense]", wall);
     const filters = all("select[data-filter]");
     const search = one("#wall-search");
     const buttons = all("button[data-sort]");
     const count = one("#wall-count");
     const more = one("#wall-more");
-    const step = 60;
+    const step = 24;
     let most = step;
+    const within = (select) => select.dataset.filter === "defense" || select.dataset.filter === "attacker";
     const filter = () => {
-      const wanted = filters.filter((select) => select.value !== "").map((select) => [select.dataset.filter, select.value]);
+      const asked = filters.filter((select) => select.value !== "");
+      const wanted = asked.filter((select) => !within(select)).map((select) => [select.dataset.filter, select.value]);
+      const inside = asked.filter(within).map((select) => [select.dataset.filter, select.value]);
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      pictures.forEach((figure) => {
+        const hide = !inside.every(([name, value]) => !(name in figure.dataset) || figure.dataset[name] === value);
+        if (figure.hidden !== hide) figure.hidden = hide;
+      });
       let found = 0;
       tiles.forEach((tile) => {
         const fits = wanted.every(([name, value]) => tile[name] === value) && words.every((word) => tile.text.includes(word));
@@ -99,7 +117,7 @@
         if (tile.element.hidden !== hide) tile.element.hidden = hide;
       });
       const shown = Math.min(found, most);
-      count.textContent = `Showing ${shown} of ${found}` + (found < tiles.length ? ` that fit, of ${tiles.length}` : "") + " reconstructions";
+      count.textContent = `Showing ${shown} of ${found}` + (found < tiles.length ? ` that fit, of ${tiles.length}` : "") + " images";
       more.hidden = shown === found;
     };
     const arrange = (button) => {

@@ -1,0 +1,166 @@
+"""The three questions a reader has: do I leak, what helps most, and what does that cost?"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gradveil.auditing.comparisons import is_control
+from gradveil.auditing.study import DefenseSummary, Study
+from gradveil.auditing.verdicts import FAILED, LEAKS, PROTECTS, Grade, Tone, Verdict
+from gradveil.defenses.words import defense_in_words
+from gradveil.leakage.identification import Identification
+from gradveil.leakage.scenario import UNDEFENDED
+
+CHEAP = 0.02  # of accuracy: what surely costs no more is shown as good news
+LEAK, HELP, COST = "Do I leak?", "What helps most?", "What does it cost?"
+_LEAKING: dict[Grade, tuple[str, str]] = {
+    "exact": ("Yes, exactly.", "The private images themselves are rebuilt."),
+    "recognisable": ("Yes.", "More often than not the right image is picked out of all others of its class."),
+    "faint": ("Yes, a trace.", "The right image ranks higher than chance. It is rarely picked out."),
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer in two or three words and a sentence or two; `figure` is the number behind it and `interval` its 95% interval.
+
+    Both are empty where nothing was measured. `unit` says what the figure is. `defense` is the one it speaks of. `shade` is
+    what it is coloured by: the grade of a leak, or a tone.
+    """
+
+    question: str
+    short: str
+    text: str
+    shade: Grade | Tone
+    figure: str = ""
+    interval: str = ""
+    unit: str = ""
+    defense: str | None = None
+
+
+def answers_of(study: Study, dataset: str, model: str) -> tuple[Answer, Answer, Answer]:
+    """Do I leak, what helps most, what does it cost: of one network."""
+    summaries = study.summaries[dataset, model]
+    bare = next((one for one in summaries if one.overall.defense == UNDEFENDED), None)
+    tried = defenses_of(summaries)
+    best = most_helpful(summaries)
+    return _leak(bare), _help(bare, tried, best), _cost(study, dataset, model, bare, best)
+
+
+def defenses_of(summaries: Sequence[DefenseSummary]) -> list[DefenseSummary]:
+    """The defenses without what they are compared with: no defense, and random policies."""
+    return [one for one in summaries if one.overall.defense != UNDEFENDED and not is_control(one.overall.defense)]
+
+
+def most_helpful(summaries: Sequence[DefenseSummary]) -> DefenseSummary | None:
+    """The defense that clearly lowers the leak, one that protects before others; None where none does.
+
+    Of those that the lowest figure does not clearly beat, it is the one that costs least.
+    """
+    helping = [one for one in defenses_of(summaries) if _saves(one) and one.overall.level != FAILED]
+    if not helping:
+        return None
+    helping = [one for one in helping if one.overall.level == PROTECTS] or helping
+    lowest = min(one.worst.percentile for one in helping)
+    tied = [one for one in helping if one.worst.identified is not None and one.worst.identified.low <= lowest]
+    return min(tied or helping, key=lambda one: (_price(one), one.worst.percentile))
+
+
+def _price(one: DefenseSummary) -> float:
+    return math.inf if one.loss is None else one.loss.loss
+
+
+def _saves(one: DefenseSummary) -> bool:
+    return one.overall.level == PROTECTS or (one.worst.saved is not None and one.worst.saved.difference.above_zero)
+
+
+def _leak(bare: DefenseSummary | None) -> Answer:
+    if bare is None:
+        return Answer(LEAK, "Not tested.", "No gradient was attacked without a defense.", "unclear")
+    found = bare.worst.identified
+    if found is None:
+        return Answer(LEAK, "Cannot tell.", "No image has another of its class to be told from.", "unclear")
+    if bare.overall.level == LEAKS:
+        short, text = _LEAKING[bare.overall.grade]
+    else:
+        short, text = "No leak found.", "The attacks tried get nothing, even without a defense. Others may do better."
+    return Answer(LEAK, short, text, bare.overall.grade if bare.overall.level == LEAKS else "unclear", *_rank(found))
+
+
+def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: DefenseSummary | None) -> Answer:
+    if not tried:
+        return Answer(HELP, "Not tested.", "No defense was attacked here.", "unclear")
+    if bare is None:
+        return Answer(HELP, "Cannot tell.", "Without an undefended attack there is nothing to compare with.", "unclear")
+    if bare.overall.level != LEAKS:
+        return Answer(HELP, "Cannot tell.", "Where nothing leaks, no defense can be tested.", "unclear")
+    if best is None:
+        lowest = min(tried, key=lambda one: one.worst.percentile)
+        which = (
+            f"{name(lowest)} makes no clear difference."
+            if len(tried) == 1
+            else f"None of {len(tried)} defenses makes a clear difference. Lowest is {name(lowest)}."
+        )
+        return Answer(HELP, "Nothing tried.", which, "leaks", *_rank(lowest.worst.identified), lowest.overall.defense)
+    verdict = best.worst
+    if best.overall.level == PROTECTS:
+        said = "It protects against the attacks tried."
+    elif best.overall.level == LEAKS:
+        said = f"It helps, and still leaks ({best.overall.grade})."
+    else:
+        said = _undecided(verdict)
+    text = f"{said} Without it: {bare.worst.percentile:.0%}.{_against_random(verdict)}"
+    shade: Grade | Tone = "protects" if best.overall.level == PROTECTS else "faint"
+    return Answer(HELP, f"{name(best)}.", text, shade, *_rank(verdict.identified), best.overall.defense)
+
+
+def _cost(study: Study, dataset: str, model: str, bare: DefenseSummary | None, best: DefenseSummary | None) -> Answer:
+    if best is None:
+        none = bare is not None and bare.overall.level != LEAKS
+        why = (
+            "No leak was found that a defense could mend."
+            if none
+            else "No defense helps, so there is nothing to pay for."
+        )
+        return Answer(COST, "Nothing to weigh.", why, "unclear")
+    if best.loss is not None:
+        loss = best.loss
+        text = f"Test accuracy is {100 * loss.accuracy:.1f}% with it and {100 * loss.undefended:.1f}% without."
+        clear = "It costs accuracy." if loss.low > 0 else "No clear cost." if loss.high > 0 else "It costs nothing."
+        shade: Tone | Grade = "faint" if loss.low > 0 else "unclear" if loss.high > CHEAP else "protects"
+        interval = f"{points(loss.low)} to {points(loss.high)}"
+        return Answer(COST, clear, text, shade, f"{points(loss.loss)} points lost", interval)
+    note = study.no_cost(dataset, model)
+    if note is not None:
+        return Answer(COST, "Cannot tell.", f"{note[:1].upper()}{note[1:]}.", "unclear")
+    return Answer(COST, "Not measured.", "No network was trained with this defense and without.", "unclear")
+
+
+def name(one: DefenseSummary) -> str:
+    """The defense in words, its first letter large."""
+    words = defense_in_words(one.overall.defense)
+    return words[:1].upper() + words[1:]
+
+
+def points(fraction: float) -> str:
+    """A difference of accuracies in percentage points, `2.2`, with a real minus."""
+    return f"{round(100 * fraction, 1) + 0.0:.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _rank(found: Identification | None) -> tuple[str, str, str]:
+    """Figure, interval and unit of an answer; empty where no image has a decoy."""
+    if found is None:
+        return "", "", ""
+    unit = f"of {found.decoys:.0f} others of its class rank below the right image, on average. Chance: 50%. n={found.n}"
+    return f"{found.percentile:.0%}", found.interval, unit
+
+
+def _undecided(verdict: Verdict) -> str:
+    more = "" if verdict.needed is None else f"; about {verdict.needed} would decide"
+    return f"It helps. Whether it protects cannot be told from {verdict.n} images{more}."
+
+
+def _against_random(verdict: Verdict) -> str:
+    if verdict.control is None or verdict.control.difference.above_zero:
+        return ""
+    return " It is not clearly better than random policies."
