@@ -11,8 +11,8 @@ from gradveil.experiments.score_rules import correlations_of, ranked_operations
 from gradveil.experiments.scoring import UNTRANSFORMED
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import defense_title
+from gradveil.report.formats import NOTHING, format_first, format_mean, format_number, format_rank
 from gradveil.report.markdown import markdown_table, markdown_text
-from gradveil.report.page import NOTHING, format_first, format_mean, format_number, format_rank
 from gradveil.scores import Estimate
 
 SHOWN_OPERATIONS = 10

@@ -12,12 +12,8 @@ from gradveil.auditing.study import DefenseSummary, Judgment, Study
 from gradveil.io.files import write_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import defense_title
-<<<<<<< HEAD
-from gradveil.report.markdown import markdown_table, markdown_text
-from gradveil.report.page import NOTHING, format_first, format_mean, format_number, format_rank, labels_read
-=======
 from gradveil.report.formats import NOTHING, format_first, format_mean, format_number, format_rank, labels_read
->>>>>>> main
+from gradveil.report.markdown import markdown_table, markdown_text
 from gradveil.report.wording import DEFINITIONS, OTHER_THREAT, describe_power_of, short_verdict
 
 Cell = str | float | int | bool | None
@@ -29,15 +25,11 @@ def write_markdown(study: Study, folder: Path) -> Path:
     lines = [f"# {markdown_text(run.notes.title)}", "", study.headline, ""]
     lines += [line for remark in run.notes.remarks for line in (markdown_text(remark), "")]
     for (dataset, model), summaries in study.summaries.items():
-<<<<<<< HEAD
         lines += [f"## {markdown_text(model)} on {markdown_text(dataset)}", ""]
-=======
-        lines += [f"## {_text(model)} on {_text(dataset)}", ""]
         for answer in answers_of(study, dataset, model):
             figure = f" {answer.figure} ({answer.interval})." if answer.figure else ""
-            lines.append(f"- {_text(f'{answer.question} {answer.short}{figure} {answer.text}')}")
+            lines.append(f"- {markdown_text(f'{answer.question} {answer.short}{figure} {answer.text}')}")
         lines.append("")
->>>>>>> main
         means = [one for one in study.random_means if (one.dataset, one.model) == (dataset, model)]
         rows = [_summary_row(one) for one in summaries] + [_random_row(study, one) for one in means]
         lines += [*markdown_table(rows), ""]
@@ -46,7 +38,7 @@ def write_markdown(study: Study, folder: Path) -> Path:
         ]
         placebo = study.placebos[dataset, model]
         lines += [
-            f"- {_text(f'{stage}: attack failed; next to try: {how or words}')}"
+            f"- {markdown_text(f'{stage}: attack failed; next to try: {how or words}')}"
             for (name, network, stage), (words, how) in study.next_tries.items()
             if (name, network) == (dataset, model)
         ]

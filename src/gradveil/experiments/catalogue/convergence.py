@@ -1,6 +1,8 @@
 """Figure 3 (Figure 4 of the replication): training and validation loss and accuracy, with and without policies."""
 
-from gradveil.experiments.catalogue.common import CIFAR, HYBRID, NONE, ONE_EPOCH, RESNET_CIFAR, TINY
+from dataclasses import replace
+
+from gradveil.experiments.catalogue.common import CIFAR, HYBRID, NONE, ONE_EPOCH, RESNET_CIFAR, SHORT, TINY
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.score_rules import as_accurate
 from gradveil.experiments.training import Trainings
@@ -11,7 +13,7 @@ CONVERGENCE = Experiment(
     title="Training and validation with and without policies",
     published="Figure 3 (Gao et al., 2021); Figure 4 (Drabent et al., 2022)",
     paper=(Trainings("cifar100", "resnet20-4", (NONE, *RESNET_CIFAR, HYBRID), Recipe(epochs=200)),),
-    cpu=(Trainings(CIFAR, "convnet-8", (NONE, HYBRID), Recipe(epochs=16), seeds=3),),
+    cpu=(Trainings(CIFAR, "convnet-8", (NONE, HYBRID), replace(SHORT, epochs=16), seeds=3),),
     smoke=(Trainings(TINY, "convnet-2", (NONE, HYBRID), ONE_EPOCH),),
     claims=(
         Claim(

@@ -1,6 +1,6 @@
 """PRECODE (Scheliga et al., 2022): a variational bottleneck, its accuracy and what is rebuilt; and its settings."""
 
-from gradveil.experiments.catalogue.common import GENTLE, NONE, ONE_EPOCH, TENTH, TINY, shorten
+from gradveil.experiments.catalogue.common import NONE, ONE_EPOCH, SHORT, TENTH, TINY, shorten
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
 from gradveil.experiments.rules import Rule, alike, each, hides, more_in
@@ -19,7 +19,7 @@ MEDICAL = "medical-mnist@32"
 
 def _small(dataset: str, model: str) -> Grid:
     return Grid(
-        dataset, model, (NONE, USUAL), SMALL_ATTACKS, STAGES if dataset == MEDICAL else ("trained",), recipe=GENTLE
+        dataset, model, (NONE, USUAL), SMALL_ATTACKS, STAGES if dataset == MEDICAL else ("trained",), recipe=SHORT
     )
 
 
@@ -74,7 +74,7 @@ PRECODE_SWEEP = Experiment(
     title="PRECODE: size, weight, place and number of bottlenecks",
     published="Section 4 of the supplement (Scheliga et al., 2022)",
     paper=(Grid("cifar10", "mlp", SWEEP, ("idlg:once=True", "inverting-gradients"), STAGES, recipe=LONG),),
-    cpu=(Grid(TENTH, "mlp-256", SWEEP, ("adam+cosine:iterations=200",), STAGES, recipe=GENTLE),),
+    cpu=(Grid(TENTH, "mlp-256", SWEEP, ("adam+cosine:iterations=200",), STAGES, recipe=SHORT),),
     smoke=(
         Grid(
             TINY,
