@@ -10,7 +10,7 @@ from typer import Argument, Option
 from gradveil.cli.options import DEFAULT_WORKERS, BackendOption, DeviceOptions, RunOptions, WorkersOption
 from gradveil.cli.output import check_folder, emit, print_table, say
 from gradveil.errors import GradveilError
-from gradveil.progress import bar
+from gradveil.progress import bar, duration
 
 if TYPE_CHECKING:
     from gradveil.experiments import Experiment, Lab, Scale
@@ -121,7 +121,6 @@ def estimate(experiments: "list[Experiment]", scale: "Scale", lab: "Lab", *, jso
     """Print the settings of each, and what it would take."""
     import typer
 
-    from gradveil.auditing.estimate import duration
     from gradveil.experiments.costs import Stopwatch, estimate_cost
 
     watch, costs = Stopwatch(lab), []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gradveil.attacks import parse_attack
-from gradveil.auditing.estimate import attack_cost, duration, seconds_per_step
+from gradveil.auditing.estimate import attack_cost, seconds_per_step
 from gradveil.datasets.catalogue import DATASETS
 from gradveil.datasets.names import parse_name
 from gradveil.defenses import NoDefense
@@ -23,6 +23,7 @@ from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.models import untrained_model
 from gradveil.naming import lookup
 from gradveil.parallel import using_one_thread
+from gradveil.progress import duration
 from gradveil.randomness import generator
 from gradveil.scores import Scorer
 from gradveil.training import Recipe

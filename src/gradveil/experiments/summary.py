@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from gradveil.auditing.estimate import duration
 from gradveil.experiments.catalogue import EXPERIMENTS
 from gradveil.experiments.experiment import Experiment
 from gradveil.experiments.figures import write_figures
@@ -10,6 +9,7 @@ from gradveil.experiments.page import section
 from gradveil.experiments.published import SHORT, SOURCES
 from gradveil.experiments.records import Result, read_result
 from gradveil.io.files import parse_file, parse_object, write_text
+from gradveil.progress import duration
 from gradveil.report.markdown import markdown_table, markdown_text
 
 COSTS = "costs.json"
