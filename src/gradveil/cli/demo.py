@@ -1,6 +1,6 @@
 """`gradveil demo`: the main job at small size, on embedded images: search, train, audit, report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,7 +100,7 @@ def _summaries(study: "Study") -> "list[DefenseSummary]":
     return summaries
 
 
-def _figures(records: "tuple[Record, ...]", defense: str, attacker: str) -> dict[str, object] | None:
+def _figures(records: "Sequence[Record]", defense: str, attacker: str) -> dict[str, object] | None:
     """What one attacker gets by the attack that identifies best; None where nobody like that attacked."""
     from gradveil.auditing.findings import findings_of
     from gradveil.auditing.verdicts import grade_of
