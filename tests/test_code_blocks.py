@@ -146,3 +146,22 @@ def test_commands_fit_the_command_line(page: Path) -> None:
                 assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
         except (AssertionError, click.ClickException) as error:
             pytest.fail(f"{line}: {getattr(error, 'message', error)}")
+
+
+def test_a_wrong_option_or_value_is_seen() -> None:
+    with pytest.raises(click.NoSuchOption):
+        check(KNOWN, ["audit", "--modle", "lenet"])
+    with pytest.raises(click.BadParameter):
+        check(KNOWN, ["audit", "--images", "many"])
+    with pytest.raises(AssertionError):
+        check(KNOWN, ["audti"])
+
+
+def test_notes_change_a_block() -> None:
+    (block,) = blocks_of("<!-- before: x = 1 -->\n<!-- in the test: y = 100 -> y = 2 -->\n```python\ny = 100\n```\n")
+    assert (block.before, block.code, block.not_run) == ("x = 1", "y = 2\n", "")
+
+
+def test_few_blocks_are_not_run() -> None:
+    left_out = [block for page in WITH_PYTHON for block in blocks_of(page.read_text()) if block.not_run]
+    assert len(left_out) == 2, [block.not_run for block in left_out]

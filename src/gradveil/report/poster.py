@@ -55,6 +55,7 @@ def write_poster(
         for row, said in enumerate(ROWS.values()):
             top = TITLE + y * (len(ROWS) * (TILE + GAP) + PAIR) + row * (TILE + GAP)
             _write(pen, 6, top + TILE // 2 - 9 * len(said.splitlines()), said, 15, QUIET)
+    _write(pen, 6, height - FOOT, "leak,\naccuracy", 14, QUIET)
     with writing(path) as temporary:
         sheet.save(temporary, format="PNG", optimize=True)
     return path
