@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
+from gradveil.experiments.correlating import interval, reliability, spearman
 from gradveil.io.files import write_json
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
@@ -268,42 +268,6 @@ def judge(settings: Settings, attacked: dict[str, list[Record]], scores: Scores)
         "scores": figures,
         "policies": table,
     }
-
-
-def pearson(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Correlation along the last axis; what does not vary predicts nothing: 0."""
-    a, b = a - a.mean(-1, keepdims=True), b - b.mean(-1, keepdims=True)
-    norms = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
-    return np.asarray((a * b).sum(-1) / np.where(norms > 1e-30, norms, np.inf))
-
-
-def spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Correlation of the ranks along the last axis."""
-    return pearson(ranks(a), ranks(b))
-
-
-def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How many are smaller and half of how many are equal, along the last axis: ties share a rank."""
-    one, other = values[..., :, None], values[..., None, :]
-    return np.asarray((other < one).sum(-1) + 0.5 * (other == one).sum(-1))
-
-
-def interval(resampled: NDArray[np.float64]) -> tuple[float, float]:
-    """The middle 95%."""
-    low, high = np.percentile(resampled, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def reliability(values: NDArray[np.float64]) -> float | None:
-    """Cronbach's alpha of (policies, images): how far the policies' means would agree with those on as many other images.
-
-    No score can be expected to correlate better with a target than the root of both reliabilities' product.
-    """
-    count = values.shape[1]
-    total = values.sum(1).var(ddof=1)
-    if count < 2 or total < 1e-30:
-        return None
-    return float(count / (count - 1) * (1 - values.var(0, ddof=1).sum() / total))
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ from gradveil.client import share
 from gradveil.defenses import DEFENSES, DpSgd, parse_defense
 from gradveil.io.pictures import to_pil
 from gradveil.models import build
+from gradveil.plots import ScatterPoint
 from gradveil.progress import Lines
 from gradveil.types import Batch, Dataset, to_unit
 from gradveil.version import __version__
@@ -281,7 +282,7 @@ def test_a_search_by_short_attacks_says_first_what_it_is_not_better_than(gradvei
     assert rows[-2:] == ["identity", "random"]
 
 
-def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
+def test_from_training_to_a_report(gradveil: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--dataset", "fashion-mnist-tenth[:2%]", "--model", "convnet-4", "--epochs", "1", "--json"]
     trained = json.loads(gradveil("train", *options).stdout)
     assert 0 <= trained["accuracy"] <= 1
@@ -296,8 +297,16 @@ def test_from_training_to_a_report(gradveil: Command, tmp_path: Path) -> None:
     assert scored["accuracy"]["n"] == 2
 
     options = ["--weights", weights, "--budget", "3", "--keep", "2", "--images", "2", "--batches", "1"]
+    points: list[ScatterPoint] = []
+    monkeypatch.setattr("gradveil.plots.search.plot_scatter", lambda path, shown, **_: points.extend(shown))
     found = json.loads(gradveil("search", *options, "--redundancy", "1e6", "--workers", "1", "--json").stdout)
     assert len(found["policies"]) == 2
+    # The scatter has the scores of the table.
+    listed = {one["policy"]: (one["privacy"]["mean"], one["accuracy"]["mean"]) for one in found["policies"]}
+    for point in points:
+        if point.kept:
+            assert (point.privacy, point.accuracy) == pytest.approx(listed.pop(point.policy), abs=1e-3)
+    assert listed == {}
     policy = found["policies"][0]["policy"]
     assert {"mean", "se", "n", "evaluations"} == set(found["policies"][0]["privacy"])
     assert found["evaluations"] > 0

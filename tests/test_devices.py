@@ -21,10 +21,10 @@ from gradveil.attacks.attack import OnIteration
 from gradveil.attacks.inverting import invert
 from gradveil.attacks.objectives import cosine_distance
 from gradveil.auditing.claim import read_claim
+from gradveil.auditing.command import command_of
 from gradveil.auditing.matrix import run_audit
 from gradveil.auditing.plan import AuditSettings
 from gradveil.cli import main
-from gradveil.cli.audit import command_of
 from gradveil.client import Aggregate, FedAvg, share
 from gradveil.datasets import load
 from gradveil.defenses import DEFENSES, EXAMPLES, Defense, GaussianNoise, Prune, parse_defense

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gradveil.client import share
 from gradveil.errors import GradveilError
+from gradveil.experiments import correlating
 from gradveil.progress import silent
 from gradveil.scores import SCORES, PrivacyScore, Scorer
 from gradveil.scores.decibels import Contrast, smoothness
@@ -195,14 +196,14 @@ def test_the_judge_takes_policies_that_nothing_was_tuned_on() -> None:
 
 def test_correlations_against_textbook_values() -> None:
     a, b = np.array([1.0, 2, 3, 4, 5]), np.array([2.0, 1, 4, 3, 50])
-    assert predictors.spearman(a, b) == pytest.approx(0.8)
-    assert predictors.pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
-    assert predictors.spearman(np.array([1.0, 1, 2]), np.array([1.0, 2, 3])) == pytest.approx(math.sqrt(3) / 2)
-    assert predictors.pearson(np.ones(4), np.arange(4.0)) == 0
+    assert correlating.spearman(a, b) == pytest.approx(0.8)
+    assert correlating.pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert correlating.spearman(np.array([1.0, 1, 2]), np.array([1.0, 2, 3])) == pytest.approx(math.sqrt(3) / 2)
+    assert correlating.pearson(np.ones(4), np.arange(4.0)) == 0
     # Three images that agree but for a constant are one policy's truth; unrelated ones are none.
     steady = np.arange(6.0)[:, None] + np.array([0.0, 5.0, 9.0])
-    assert predictors.reliability(steady) == pytest.approx(1)
-    assert predictors.reliability(np.array([[0.0, 1], [1, 0], [0, 0], [1, 1]])) == pytest.approx(0)
+    assert correlating.reliability(steady) == pytest.approx(1)
+    assert correlating.reliability(np.array([[0.0, 1], [1, 0], [0, 0], [1, 1]])) == pytest.approx(0)
 
 
 def test_judge_knows_a_predictor_from_noise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from gradveil.attacks.priors import LabelTerm
 from gradveil.auditing import Accuracy, AuditPlan, accuracy_loss
 from gradveil.auditing.accuracy import measured_accuracies
 from gradveil.auditing.averages import average_accuracies, group_of
+from gradveil.auditing.command import command_of
 from gradveil.auditing.matrix import run_audit
 from gradveil.cli import app
-from gradveil.cli.audit import command_of
 from gradveil.client import share
 from gradveil.defenses import EachRandom, Precode, Prune, Random, parse_defense, parse_defenses
 from gradveil.defenses.precode import bottlenecks

@@ -243,7 +243,7 @@ def test_three_answers_where_nothing_helps(fashion: Dataset, tmp_path: Path) -> 
     found = answers(with_shares(tmp_path, fashion.test, {"none": 0.9, "random": 0.1, "prune:0.5": 0.9}))
     assert found["Do I leak?"][0] == "Yes."
     # Random policies are a control: though they help here, they are no defense.
-    assert found["What helps most?"][0] == "Nothing tried."
+    assert found["What helps most?"][0] == "Nothing that was tried."
     assert found["What does it cost?"][0] == "Nothing to weigh."
 
 
@@ -252,6 +252,24 @@ def test_three_answers_where_the_attack_fails(fashion: Dataset, tmp_path: Path) 
     assert found["Do I leak?"][0] == "No leak found."
     assert found["What helps most?"] == ("Cannot tell.", "Where nothing leaks, no defense can be tested.")
     assert found["What does it cost?"][0] == "Nothing to weigh."
+
+
+def test_after_an_audit_comes_the_command_that_fits(own: Path, fashion: Dataset, tmp_path: Path) -> None:
+    def command(folder: Path) -> str:
+        step = next_step(read_study(folder))
+        assert step is not None
+        return step.command
+
+    # Without a plan nothing was audited yet.
+    attacked = with_shares(tmp_path / "attacked", fashion.test, {"none": 0.9, "prune:0.5": 0.9}, count=6)
+    assert command(attacked) == f"gradveil audit --model convnet-4 --dataset {BARE.dataset} --defenses prune:0.5"
+    # Where only noise was tried, whether it protects is open: more images.
+    for path in (own / "records").iterdir():
+        if Record.from_json(path.read_text()).scenario.defense.startswith("3-1-7"):
+            path.unlink()
+    assert re.fullmatch(r"gradveil audit --model convnet-16 --images \d+", command(own))
+    RunNotes("Of objects in Python", ()).save(own)
+    assert next_step(read_study(own)) is None
 
 
 def test_of_defenses_that_help_alike_the_cheapest_is_named(audit: Path) -> None:

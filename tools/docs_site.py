@@ -32,6 +32,7 @@ PACKAGES = (
     "auditing",
     "datasets",
     "defenses",
+    "experiments",
     "federated",
     "leakage",
     "lightning",

@@ -99,9 +99,11 @@ def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: De
         which = (
             f"{name(lowest)} makes no clear difference."
             if len(tried) == 1
-            else f"None of {len(tried)} defenses makes a clear difference. Lowest is {name(lowest)}."
+            else f"None of {len(tried)} defenses makes a clear difference. Lowest is {defense_in_words(lowest.overall.defense)}."
         )
-        return Answer(HELP, "Nothing tried.", which, "leaks", *_rank(lowest.worst.identified), lowest.overall.defense)
+        return Answer(
+            HELP, "Nothing that was tried.", which, "leaks", *_rank(lowest.worst.identified), lowest.overall.defense
+        )
     verdict = best.worst
     if best.overall.level == PROTECTS:
         said = "It protects against the attacks tried."

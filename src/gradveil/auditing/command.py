@@ -36,10 +36,13 @@ def command_of(plan: AuditSettings, folder: Path, *, data_dir: Path | None = Non
     return " ".join(["gradveil audit", *given, tune, *(["--lpips"] if lpips else [])])
 
 
-def data_dir_in(commands: Sequence[str]) -> Path | None:
-    """Where the last of the commands has its data, if it says."""
-    words = shlex.split(commands[-1]) if commands else []
-    return Path(words[words.index("--data-dir") + 1]) if "--data-dir" in words[:-1] else None
+def path_in(commands: Sequence[str], option: str) -> Path | None:
+    """The path that the last of the commands gives an option, such as `--data-dir`, if it does; files may hold anything."""
+    try:
+        words = shlex.split(commands[-1]) if commands else []
+    except ValueError:
+        return None
+    return Path(words[words.index(option) + 1]) if option in words[:-1] else None
 
 
 def plan_in_python(plan: AuditSettings) -> str:

@@ -130,6 +130,8 @@ def estimate_audit(
 
 def rough_seconds(plan: AuditPlan, dataset: Dataset, *, workers: int) -> float | None:
     """What all of the plan takes, from a few iterations of its first attack; None where it is too little to be worth that."""
+    # More images than there are would be refused by the audit, too, but after this was said.
+    indices = spread_indices(dataset.private_and_public(plan.split)[0], plan.images, seed=plan.seed)
     scenarios = [
         one for defense in plan.defenses for where in plan.every_stage
         for one in plan.scenarios(dataset.name, where, defense)
@@ -141,7 +143,6 @@ def rough_seconds(plan: AuditPlan, dataset: Dataset, *, workers: int) -> float |
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, device=plan.device)
     first = next(one for one in scenarios if one.stage == plan.every_stage[0])
     stage = first.stage if first.stage.unit == "weights" else Stage()
-    indices = spread_indices(dataset.train, first.batch, seed=plan.seed)
     with using_one_thread():
         _, cost = attack_cost(source.at(stage, first.defense).module, dataset, indices, replace(first, stage=stage))
     attacks = cost.seconds / max(1, cost.iterations) * iterations

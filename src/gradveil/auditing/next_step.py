@@ -30,14 +30,11 @@ def next_step(study: Study) -> NextStep | None:
         return NextStep("Audit the network, with attackers who know the defense.", _command("audit", network | options))
     bare = next((one for one in summaries if one.overall.defense == UNDEFENDED), None)
     if bare is not None and bare.overall.level == FAILED:
-        tries = (one for network, one in study.next_tries.items() if network[:2] == (dataset, model))
-        words, command = next(tries, ("a stronger attack", ""))
-        return NextStep(f"So far nothing is tested: the attack failed. Try {words}.", command) if command else None
+        words, how = study.next_tries[bare.decisive.findings.setting]
+        return NextStep(f"{words[:1].upper()}{words[1:]}.", how)
     if not study.run.notes.commands:
         return None
-    again = _Audit.of(study, network)
-    best = most_helpful(summaries)
-    return _after_help(study, best, network, again)
+    return _after_help(study, most_helpful(summaries), network, _Audit.of(study, network))
 
 
 def _after_help(study: Study, best: DefenseSummary | None, network: dict[str, str], again: "_Audit") -> NextStep:

@@ -25,6 +25,7 @@ from gradveil.cli.options import expand
 from gradveil.cli.policies import apply, count, show
 from gradveil.cli.recommend import recommend
 from gradveil.cli.report import report
+from gradveil.cli.reproduce import reproduce
 from gradveil.cli.score import score
 from gradveil.cli.search import search
 from gradveil.cli.stopping import exit_code, stopping_on_signals
@@ -96,6 +97,7 @@ _add(
     federate,
     curious,
     report,
+    reproduce,
 )
 about_policies = typer.Typer(no_args_is_help=True, help="Show what a policy does. Count how many policies there are.")
 _add(about_policies, show, count)

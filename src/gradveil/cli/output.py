@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from gradveil.leakage.identification import Identification
 
 
+LONGEST_WORD = 16
+
+
 def say(text: str) -> None:
     """Print prose for people, on standard error."""
     typer.echo(text, err=True)
@@ -39,7 +42,15 @@ def print_table(title: str, columns: Sequence[str], rows: "Iterable[Sequence[str
     for number, column in enumerate(columns):
         first = number == 0
         numbers = not first and all(_is_number(row[number].plain) for row in body)
-        shown.add_column(Text(column), justify="right" if numbers else "left", overflow="fold", no_wrap=first)
+        # Words stay whole where they are no longer than words are.
+        longest = max((len(word) for row in body for word in row[number].plain.split()), default=0)
+        shown.add_column(
+            Text(column),
+            justify="right" if numbers else "left",
+            overflow="fold",
+            no_wrap=first,
+            min_width=min(longest, LONGEST_WORD),
+        )
     for row in body:
         shown.add_row(*row)
     Console().print(shown)

@@ -22,6 +22,7 @@ def print_verdicts(study: "Study") -> None:
     from gradveil.auditing.averages import group_of
     from gradveil.auditing.comparisons import is_control
     from gradveil.report.board import shade_of
+    from gradveil.report.wording import WORD
 
     for (dataset, model), summaries in study.summaries.items():
         for answer in answers_of(study, dataset, model):
@@ -30,7 +31,7 @@ def print_verdicts(study: "Study") -> None:
         rows: list[list[str | Text]] = [
             [
                 f"{one.overall.defense}{' (control)' if is_control(one.overall.defense) else ''}",
-                shaded(f"{one.overall.level} ({one.overall.grade})", shade_of(one.overall)),
+                shaded(f"{WORD[one.overall.level]} ({one.overall.grade})", shade_of(one.overall)),
                 *percentile_and_firsts(one.worst.identified),
                 f"{one.worst.detail.mean:+.1f}",
                 *_accuracy(study, dataset, model, one.overall.defense),
@@ -51,6 +52,8 @@ def print_verdicts(study: "Study") -> None:
             if (one.dataset, one.model) == (dataset, model)
         ]
         columns = ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy", "lost"]
+        if not study.accuracies:  # 80 characters are few
+            columns, rows = columns[:-2], [row[:-2] for row in rows]
         print_table(f"{model} on {dataset}; detail in dB", columns, rows)
         if (why := study.no_cost(dataset, model)) is not None:
             typer.echo(f"no cost in accuracy is computed: {why}")

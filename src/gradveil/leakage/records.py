@@ -26,7 +26,7 @@ class Record:
     - `labels_read` is the fraction of the batch's labels that the gradient gives away, None where they cannot be read.
     - `unit` are the images of its batch, by their numbers.
     - `similarity` is how alike the gradients were at some `iterations`, over all parameters and over the `shallow` and `deep`
-      third of them; `layers` is the same per parameter in the end.
+      third of them, and of two shallow and two deep layers by name; `layers` is the same per parameter in the end.
     """
 
     scenario: ScenarioKey

@@ -86,7 +86,7 @@ def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstr
             restarts=found.restarts,
             restarts_diverged=found.restarts_diverged,
             ended=found.ended,
-            similarity={} if trace is None else _similarity(trace),
+            similarity={} if trace is None else _similarity(trace, evidence),
             layers={} if trace is None else _layers(trace),
             knowledge=knowledge,
             pictures=pictures,
@@ -167,10 +167,14 @@ def attacker_knowledge(
     return known
 
 
-def _similarity(trace: Trace) -> dict[str, tuple[float, ...]]:
-    """How alike the gradients were, over the iterations that the trace shows."""
+def _similarity(trace: Trace, evidence: Evidence) -> dict[str, tuple[float, ...]]:
+    """How alike the gradients were, over the iterations that the trace shows; also of two shallow and two deep layers."""
     shallow, deep = trace.shallow_and_deep()
     curves = {"shallow": shallow, "deep": deep, "all": trace.similarity.mean(1).tolist()}
+    # Vectors are biases and batch norm's; a layer is known by its weight.
+    layers = [at for at, name in enumerate(trace.parameters) if evidence.gradients[name].ndim > 1]
+    for kind, chosen in (("shallow", layers[:2]), ("deep", layers[2:][-2:])):
+        curves |= {f"{kind} ({trace.parameters[at]})": trace.similarity[:, at].tolist() for at in chosen}
     rounded = {name: tuple(map(_finite_or_zero, values)) for name, values in curves.items()}
     return {"iterations": tuple(map(float, trace.iterations)), **rounded}
 

@@ -20,7 +20,7 @@ from gradveil.datasets import channel_statistics
 from gradveil.errors import GradveilError
 from gradveil.models.losses import CROSS_ENTROPY, loss_function, with_loss
 from gradveil.models.normalizing import Normalize, input_normalization, parse_normalization, with_normalization
-from gradveil.models.plain import MLP, ConvNet, LeNet
+from gradveil.models.plain import MLP, ConvNet, LeNet, ShiftInvariantNet
 from gradveil.models.resnet import BasicBlock, Bottleneck, ResNet
 from gradveil.models.structure import copy_module
 from gradveil.naming import unknown
@@ -48,6 +48,8 @@ MODELS: dict[str, tuple[Architecture, int]] = {
     "resnet152": (partial(ResNet, block=Bottleneck, depths=(3, 8, 36, 3)), 64),
     "convnet": (partial(ConvNet, convolutions=8), 64),
     "convnet9": (partial(ConvNet, convolutions=9), 64),
+    "circularnet": (partial(ConvNet, padding="circular"), 64),
+    "invariantnet": (ShiftInvariantNet, 64),
     "lenet": (LeNet, 12),
     "mlp": (MLP, 1024),
 }

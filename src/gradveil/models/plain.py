@@ -1,6 +1,11 @@
 """Networks without shortcuts: the papers' ConvNet, DLG's LeNet and a multilayer perceptron."""
 
+from typing import Literal
+
 from torch import Tensor, nn
+
+# What is beyond the edge of an image: nothing, or its other side.
+Padding = Literal["zeros", "circular"]
 
 
 class ConvNet(nn.Module):
@@ -10,18 +15,26 @@ class ConvNet(nn.Module):
     vanished); with 9 it is the replication's copy.
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], classes: int, *, width: int, convolutions: int = 8) -> None:
+    def __init__(
+        self,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        *,
+        width: int,
+        convolutions: int = 8,
+        padding: Padding = "zeros",
+    ) -> None:
         super().__init__()
         channels, height, length = image_shape
         before_pool = [width, 2 * width, 2 * width, 4 * width, 4 * width, 4 * width]
         after_pool = [4 * width] * (convolutions - len(before_pool))
         layers: list[nn.Module] = []
         for outputs in before_pool:
-            layers += _convolution(channels, outputs)
+            layers += _convolution(channels, outputs, padding)
             channels = outputs
         layers.append(nn.MaxPool2d(3))
         for outputs in after_pool:
-            layers += _convolution(channels, outputs)
+            layers += _convolution(channels, outputs, padding)
             channels = outputs
         layers.append(nn.MaxPool2d(3))
         self.features = nn.Sequential(*layers)
@@ -32,8 +45,29 @@ class ConvNet(nn.Module):
         return logits
 
 
-def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+class ShiftInvariantNet(nn.Module):
+    """The ConvNet's convolutions with circular padding and the largest value over all places: shifting an image changes nothing.
+
+    Geiping et al. (2020) ask what of an image such a network can still give away.
+    """
+
+    def __init__(self, image_shape: tuple[int, int, int], classes: int, *, width: int) -> None:
+        super().__init__()
+        channels = image_shape[0]
+        layers: list[nn.Module] = []
+        for outputs in [width, 2 * width, 2 * width, *[4 * width] * 5]:
+            layers += _convolution(channels, outputs, "circular")
+            channels = outputs
+        self.features = nn.Sequential(*layers)
+        self.classify = nn.Linear(channels, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.classify(self.features(x).amax((2, 3)))
+        return logits
+
+
+def _convolution(inputs: int, outputs: int, padding: Padding) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, 3, padding=1, padding_mode=padding), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
 class LeNet(nn.Module):

@@ -13,6 +13,7 @@ from gradveil.io.files import write_text
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import defense_title
 from gradveil.report.formats import NOTHING, format_first, format_mean, format_number, format_rank, labels_read
+from gradveil.report.markdown import markdown_table, markdown_text
 from gradveil.report.wording import DEFINITIONS, OTHER_THREAT, describe_power_of, short_verdict
 
 Cell = str | float | int | bool | None
@@ -21,35 +22,44 @@ Cell = str | float | int | bool | None
 def write_markdown(study: Study, folder: Path) -> Path:
     """`folder/report.md`: the summary and the tables of the page."""
     run = study.run
-    lines = [f"# {_text(run.notes.title)}", "", study.headline, ""]
-    lines += [line for remark in run.notes.remarks for line in (_text(remark), "")]
+    lines = [f"# {markdown_text(run.notes.title)}", "", study.headline, ""]
+    lines += [line for remark in run.notes.remarks for line in (markdown_text(remark), "")]
     for (dataset, model), summaries in study.summaries.items():
-        lines += [f"## {_text(model)} on {_text(dataset)}", ""]
+        lines += [f"## {markdown_text(model)} on {markdown_text(dataset)}", ""]
         for answer in answers_of(study, dataset, model):
             figure = f" {answer.figure} ({answer.interval})." if answer.figure else ""
-            lines.append(f"- {_text(f'{answer.question} {answer.short}{figure} {answer.text}')}")
+            lines.append(f"- {markdown_text(f'{answer.question} {answer.short}{figure} {answer.text}')}")
         lines.append("")
         means = [one for one in study.random_means if (one.dataset, one.model) == (dataset, model)]
         rows = [_summary_row(one) for one in summaries] + [_random_row(study, one) for one in means]
-        lines += [*_table(rows), ""]
-        lines += [f"- {_text(f'{defense_title(one.overall.defense)}: {one.overall.text}')}" for one in summaries]
+        lines += [*markdown_table(rows), ""]
+        lines += [
+            f"- {markdown_text(f'{defense_title(one.overall.defense)}: {one.overall.text}')}" for one in summaries
+        ]
         placebo = study.placebos[dataset, model]
         lines += [
-            f"- {_text(f'{stage}: attack failed; next to try: {how or words}')}"
+            f"- {markdown_text(f'{stage}: attack failed; next to try: {how or words}')}"
             for (name, network, stage), (words, how) in study.next_tries.items()
             if (name, network) == (dataset, model)
         ]
         lines += ["", "" if placebo is None else f"Placebo: {placebo.text}", ""]
     for (dataset, model, stage), judgments in study.stages.items():
-        lines += [f"### {_text(str(stage))} {_text(model)} on {_text(dataset)}, attacker by attacker", ""]
-        lines += [*_table([_attack_row(one, attack) for one in judgments for attack in one.findings.attacks]), ""]
-        lines += [*(f"- {_text(said)}" for one in judgments for said in one.statements), ""]
+        lines += [
+            f"### {markdown_text(str(stage))} {markdown_text(model)} on {markdown_text(dataset)}, attacker by attacker",
+            "",
+        ]
+        lines += [
+            *markdown_table([_attack_row(one, attack) for one in judgments for attack in one.findings.attacks]),
+            "",
+        ]
+        lines += [*(f"- {markdown_text(said)}" for one in judgments for said in one.statements), ""]
     for vulnerable in study.vulnerabilities:
-        lines += [f"### Which images are vulnerable: {_text(str(vulnerable.stage))} {_text(vulnerable.model)}", ""]
-        lines += [_text(vulnerable.text), "", *(f"- {_text(note)}" for note in vulnerable.notes), ""]
+        where = markdown_text(f"{vulnerable.stage} {vulnerable.model}")
+        lines += [f"### Which images are vulnerable: {where}", ""]
+        lines += [markdown_text(vulnerable.text), "", *(f"- {markdown_text(note)}" for note in vulnerable.notes), ""]
     trouble = [*run.problems, *study.missing, *run.absent]
     if trouble:
-        lines += ["## What is missing", "", *(f"- {_text(line)}" for line in trouble), ""]
+        lines += ["## What is missing", "", *(f"- {markdown_text(line)}" for line in trouble), ""]
     words = {
         **({"Iterations": "; ".join(study.efforts)} if study.efforts else {}),
         **({"Settings tried first": "; ".join(one.words for one in run.choices)} if run.choices else {}),
@@ -57,7 +67,12 @@ def write_markdown(study: Study, folder: Path) -> Path:
         "Not measured": OTHER_THREAT,
         **DEFINITIONS,
     }
-    lines += ["## How this was measured", "", *(f"- {_text(f'{word}: {said}')}" for word, said in words.items()), ""]
+    lines += [
+        "## How this was measured",
+        "",
+        *(f"- {markdown_text(f'{word}: {said}')}" for word, said in words.items()),
+        "",
+    ]
     if run.notes.commands:
         lines += ["## Run it again", "", *(f"    {' '.join(command.split())}" for command in run.notes.commands), ""]
     path = folder / "report.md"
@@ -224,14 +239,3 @@ def _cell(value: Cell) -> Cell:
     if isinstance(value, float):
         return float(f"{value:.6g}")
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-
-
-def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    body = [f"| {' | '.join(_text(cell) for cell in row.values())} |" for row in rows]
-    return [f"| {' | '.join(rows[0])} |", f"|{'---|' * len(rows[0])}", *body]
-
-
-def _text(value: str) -> str:
-    """One line without anything that Markdown or HTML would take for more than text."""
-    line = " ".join(value.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return "".join(f"\\{letter}" if letter in "\\|`*_[]" else letter for letter in line)

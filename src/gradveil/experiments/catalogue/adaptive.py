@@ -1,0 +1,33 @@
+"""Ours: every defense against attackers who ignore it and who know it, from the untrained to the trained network."""
+
+from gradveil.experiments.catalogue.common import ADAM, BOTH, HYBRID, NONE, QUICK, RANDOM, SHORT, TENTH, smoke_grid
+from gradveil.experiments.experiment import Claim, Experiment
+from gradveil.experiments.grid import Grid
+from gradveil.experiments.rules import found, knowing_helps
+
+DEFENDED = (NONE, RANDOM, HYBRID, "prune:0.95", "gaussian:0.01", "precode:k=256,beta=0.001", "soteria")
+STAGES = ("0", "20", "trained")
+
+ADAPTIVE = Experiment(
+    name="adaptive",
+    title="Attackers who know the defense, at every stage of training",
+    published="Section 6 (Gao et al., 2021) names it as future work",
+    paper=(Grid("cifar100", "resnet20-4", DEFENDED, (ADAM,), STAGES, BOTH),),
+    cpu=(Grid(TENTH, "convnet-4", DEFENDED, ("adam+cosine:iterations=150",), STAGES, BOTH, images=100, recipe=SHORT),),
+    smoke=(smoke_grid(Grid(TENTH, "convnet-4", (NONE, HYBRID), (QUICK,), ("0", "trained"), BOTH)),),
+    claims=(
+        Claim(
+            "adaptive",
+            "gradveil",
+            "Early in training, the hybrid policy does not keep images from an attacker who knows it.",
+            found(attacker="adaptive", row=HYBRID, stage="untrained"),
+        ),
+        Claim(
+            "knowledge",
+            "gradveil",
+            "Who knows the defense finds more than who ignores it.",
+            knowing_helps(),
+        ),
+    ),
+    differs="convnet-4 on a tenth of Fashion-MNIST; 4 epochs; 150 iterations.",
+)

@@ -1,0 +1,28 @@
+"""Table 3 (Table 6 of the replication): searched policies beside pruning and noise."""
+
+from gradveil.experiments.catalogue.common import CIFAR, HYBRID, NONE, OTHERS, TENTH, small_grid, smoke_grid
+from gradveil.experiments.experiment import Claim, Experiment
+from gradveil.experiments.grid import Grid
+from gradveil.experiments.rules import better_than_others
+
+ROWS = (NONE, HYBRID, *OTHERS)
+TABLES = "table3+table6+table1a"
+
+DEFENSES = Experiment(
+    name="defenses",
+    title="Other defenses: pruning and noise",
+    published="Table 3 (Gao et al., 2021); Table 6 (Drabent et al., 2022)",
+    paper=(Grid("cifar100", "resnet20-4", ROWS, published=TABLES),),
+    cpu=(small_grid(CIFAR, "convnet-8", ROWS, published=TABLES),),
+    smoke=(smoke_grid(Grid(TENTH, "convnet-8", (NONE, HYBRID, "prune:0.95", "gaussian:0.01"), published=TABLES)),),
+    claims=(
+        Claim(
+            "defenses",
+            "gao2021",
+            "Pruning and noise hardly reduce what is rebuilt and cost accuracy; the hybrid policy does better.",
+            better_than_others(HYBRID),
+        ),
+    ),
+    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 4 epochs on a tenth of the images; 200 iterations. Noise "
+    "and pruning also act on the gradient that is attacked; in the published code they act in training only.",
+)

@@ -1,0 +1,95 @@
+"""An experiment as data: what it asks, what it needs, its parts at three scales, and the claims that it decides."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
+
+from gradveil.experiments.lab import Lab
+from gradveil.experiments.records import Pieces, Result
+
+# smoke: seconds, on embedded images, proves that it runs. cpu: the same design on small networks and real images, hours on two
+# cores for all. paper: the published settings, for a GPU machine or a cluster.
+Scale = Literal["smoke", "cpu", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+Level = Literal["holds", "does not hold", "undecided"]
+
+
+class Part(Protocol):
+    """A piece of work: attacks (`Grid`), trainings, scores. A frozen dataclass, so that its settings name its files."""
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """What it needs, by name."""
+        ...
+
+    def settings(self) -> list[str]:
+        """What it does, in words."""
+        ...
+
+    def work(self) -> str:
+        """How much it is, in a few words."""
+        ...
+
+    def run(self, lab: Lab) -> Pieces:
+        """Do what was not done before, and give what all of it came to."""
+        ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim holds at the scale of a record, and why."""
+
+    level: Level
+    why: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says. `rule` decides it from the record of the experiment; the rule was written before the records were."""
+
+    key: str
+    source: str
+    text: str
+    rule: Callable[[Result], Verdict]
+
+    def decide(self, result: Result) -> Verdict:
+        """The verdict; a few images at the scale `smoke` decide nothing."""
+        if result.scale == "smoke":
+            return Verdict("undecided", "The scale smoke shows that the experiment runs, and nothing else.")
+        return self.rule(result)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment.
+
+    - `published` says which figures or tables it repeats. `differs` says what the cpu scale has otherwise than the papers.
+    - `smoke`, `cpu` and `paper` are its parts at the three scales.
+    - `claims` are decided by it alone.
+    """
+
+    name: str
+    title: str
+    published: str
+    smoke: tuple[Part, ...]
+    cpu: tuple[Part, ...]
+    paper: tuple[Part, ...]
+    claims: tuple[Claim, ...] = ()
+    differs: str = ""
+
+    def parts(self, scale: Scale) -> tuple[Part, ...]:
+        """The parts at one scale."""
+        return {"smoke": self.smoke, "cpu": self.cpu, "paper": self.paper}[scale]
+
+    def datasets(self, scale: Scale) -> tuple[str, ...]:
+        """What one scale needs, by name, each once."""
+        return tuple(dict.fromkeys(name for part in self.parts(scale) for name in part.datasets))
+
+    def work(self, scale: Scale) -> str:
+        """How much one scale is, without what others have done for it."""
+        return "; ".join(dict.fromkeys(part.work() for part in self.parts(scale)))
+
+    def settings(self, scale: Scale) -> tuple[str, ...]:
+        """One scale in words."""
+        return tuple(line for part in self.parts(scale) for line in part.settings())

@@ -1,0 +1,151 @@
+"""The plots and pictures of a record, made from nothing else."""
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from gradveil.experiments.experiment import Experiment
+from gradveil.experiments.records import Picture, Result, Trained
+from gradveil.experiments.score_rules import correlations_of
+from gradveil.experiments.scoring import UNTRANSFORMED
+from gradveil.io.files import writing
+from gradveil.io.pictures import from_png
+from gradveil.naming import slug
+from gradveil.plots.operations import plot_operations
+from gradveil.plots.pairs import plot_pairs
+from gradveil.plots.series import Series, plot_series
+from gradveil.scores import Estimate
+from gradveil.transforms import Policy
+
+TILE, GAP = 96, 4
+FIGURES = ("training_loss", "test_loss", "training_accuracy", "test_accuracy")
+AXES = {"path": "GradSim", "all": "similarity, all parameters"}
+
+
+def write_figures(experiment: Experiment, result: Result, folder: Path) -> list[Path]:
+    """Every plot that the record has data for, in `folder`."""
+    base = folder / experiment.name
+    return [
+        *_curves(experiment, result, base),
+        *_trainings(experiment, result, base),
+        *_operations(experiment, result, base),
+        *_correlation(result, base),
+        *_pictures(result, base),
+    ]
+
+
+def _curves(experiment: Experiment, result: Result, base: Path) -> Iterator[Path]:
+    """The path from noise to the image by itself; what happens during attacks together."""
+    groups = {"path": [one for one in result.found.curves if one.plot == "path"]}
+    groups["attack"] = [one for one in result.found.curves if one.plot != "path"]
+    for kind, curves in groups.items():
+        if not curves:
+            continue
+        panels: dict[str, list[Series]] = {}
+        for one in curves:
+            panels.setdefault(AXES.get(one.plot, one.plot), []).append(Series(one.name, one.x, one.mean, one.sd))
+        images = min(len(one.values) for one in curves)
+        path = base.with_name(f"{base.name}-{kind}.svg")
+        where = (
+            "way from noise (0) to the image (1)"
+            if kind == "path"
+            else "way from the first iteration (0) to the last (1)"
+        )
+        plot_series(
+            path, experiment.title, f"Mean and one standard deviation, n = {images} images.", panels, xlabel=where
+        )
+        yield path
+
+
+def _trainings(experiment: Experiment, result: Result, base: Path) -> Iterator[Path]:
+    """Where trainings are what it is about: nothing was attacked."""
+    trained = result.found.trained
+    if result.found.attacked or not trained:
+        return
+    rows = dict.fromkeys(one.row for one in trained)
+    panels: dict[str, list[Series]] = {}
+    for figure in FIGURES:
+        for row in rows:
+            own = [one.history[figure] for one in trained if one.row == row and figure in one.history]
+            if own:
+                panels.setdefault(figure.replace("_", " "), []).append(_mean_line(row, own))
+    path = base.with_name(f"{base.name}-training.svg")
+    seeds = len({one.seed for one in trained})
+    said = f"Mean and one standard deviation over {seeds} trainings." if seeds > 1 else "One training each."
+    plot_series(path, experiment.title, said, panels, xlabel="epochs")
+    yield path
+
+
+def _mean_line(name: str, rows: Sequence[tuple[float, ...]]) -> Series:
+    columns = list(zip(*rows, strict=True))
+    sd = tuple(statistics.stdev(column) for column in columns) if len(rows) > 1 else ()
+    return Series(name, tuple(range(1, len(columns) + 1)), tuple(statistics.fmean(column) for column in columns), sd)
+
+
+def _operations(experiment: Experiment, result: Result, base: Path) -> Iterator[Path]:
+    """All bars, where single operations were scored."""
+    scored = {one.policy: Estimate(one.values, 0) for one in result.found.scored if one.values}
+    baseline = scored.pop(UNTRANSFORMED, None)
+    if baseline is None or not scored or result.found.attacked or any("-" in name for name in scored):
+        return
+    path = base.with_name(f"{base.name}-scores.svg")
+    labels = {f"{name} {Policy.parse(name).names()}": one for name, one in scored.items()}
+    plot_operations(path, labels, baseline=baseline)
+    yield path
+
+
+def _correlation(result: Result, base: Path) -> Iterator[Path]:
+    """S_pri against the papers' figure and against identification."""
+    scores = {one.policy: one.values for one in result.found.scored}
+    for figure, label in (
+        ("shared_psnr", "PSNR to the shared image, dB"),
+        ("percentiles", "ranks above so many of its class"),
+    ):
+        found = correlations_of(result, figure)
+        if found is None:
+            continue
+        cells = [one for one in result.found.attacked if one.row in scores]
+        values = [list(one.percentiles.values()) if figure == "percentiles" else one.shared_psnr for one in cells]
+        points = [
+            (statistics.fmean(scores[one.row]), statistics.fmean(own)) for one, own in zip(cells, values, strict=True)
+        ]
+        errors = [(_error(scores[one.row]), _error(own)) for one, own in zip(cells, values, strict=True)]
+        corrected = f", without noise {found.corrected.words}" if found.corrected else ""
+        said = f"n = {len(cells)} policies; bars: standard errors. Pearson {found.pearson.words}{corrected}."
+        path = base.with_name(f"{base.name}-{slug(figure)}.svg")
+        plot_pairs(
+            path, "Privacy score and attacks", said, points, errors, xlabel="S_pri, lower is more private", ylabel=label
+        )
+        yield path
+
+
+def _error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def _pictures(result: Result, base: Path) -> Iterator[Path]:
+    """A line per image and network: the private image, and for each defense what was shared and what was rebuilt."""
+    if not result.found.pictures:
+        return
+    lines: dict[tuple[str, str, int], list[Picture]] = {}
+    for one in result.found.pictures:
+        lines.setdefault((one.dataset, one.model, one.index), []).append(one)
+    width = max(2 * len(own) for own in lines.values())
+    sheet = Image.new("RGB", (GAP + width * (TILE + GAP), GAP + len(lines) * (TILE + GAP)), "white")
+    for y, own in enumerate(lines.values()):
+        tiles = [one.pictures[side] for one in own for side in ("transformed", "reconstruction")]
+        for x, tile in enumerate(tiles):
+            picture = from_png(tile).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
+            sheet.paste(picture, (GAP + x * (TILE + GAP), GAP + y * (TILE + GAP)))
+    path = base.with_name(f"{base.name}.png")
+    with writing(path) as temporary:
+        sheet.save(temporary, format="PNG", optimize=True)
+    yield path
+
+
+def final_accuracy(trained: Sequence[Trained]) -> float:
+    """The mean over trainings, such as those of ten random policies."""
+    return statistics.fmean(one.accuracy for one in trained)

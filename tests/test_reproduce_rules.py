@@ -1,0 +1,172 @@
+"""Verdicts on claims, from records whose truth is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gradveil.experiments.correlating import correlate
+from gradveil.experiments.records import Attacked, Curve, Pieces, Result, Scored, Trained
+from gradveil.experiments.rules import Rule, alike, better_than_others, each, found, hides, knowing_helps, more_in
+from gradveil.experiments.score_rules import (
+    accuracy_drops,
+    as_accurate,
+    best_operations,
+    lower_area,
+    predicts,
+    shallow_not_deep,
+)
+
+N, DECOYS = 100, 99
+RESULT = Result("x", "cpu", "gradveil reproduce x", 0, "cpu", {}, (), Pieces(figures={}))
+
+
+def attacked(row: str, percentile: float | None, **changes: str) -> Attacked:
+    """All images at about one percentile, or at random ones."""
+    rng = np.random.default_rng(len(row))
+    places = rng.uniform(0, 1, N) if percentile is None else np.clip(rng.normal(percentile, 0.02, N), 0, 1)
+    ranks = tuple(int(1 + round((1 - place) * DECOYS)) for place in places)
+    one = Attacked(
+        "", "data", "net", "trained for 5 epochs", row, "adam+cosine", "plain", "", tuple(range(N)), ranks, (DECOYS,) * N,
+        ranks, (10.0,) * N, (0.0,) * N, 0,
+    )  # fmt: skip
+    return replace(one, **changes)
+
+
+def result(*cells: Attacked, **found: tuple[object, ...]) -> Result:
+    return replace(RESULT, found=replace(RESULT.found, attacked=cells, **found))
+
+
+@pytest.mark.parametrize(
+    ("bare", "defended", "level"),
+    [(0.95, None, "holds"), (0.95, 0.9, "does not hold"), (None, None, "undecided"), (None, 0.9, "does not hold")],
+)
+def test_a_defense_hides_where_the_attack_works_without_it_only(
+    bare: float | None, defended: float | None, level: str
+) -> None:
+    verdict = hides()(result(attacked("none", bare), attacked("3-1-7", defended)))
+    assert verdict.level == level
+    assert "PSNR to the shared image, +0.0 dB" in verdict.why
+
+
+def test_hiding_is_of_the_named_defenses_and_random_policies_are_none() -> None:
+    cells = (attacked("none", 0.95), attacked("random", 0.9), attacked("precode:k=4", None), attacked("3-1-7", 0.9))
+    assert hides("precode")(result(*cells)).level == "holds"
+    assert hides()(result(*cells)).level == "does not hold"
+
+
+def test_few_images_decide_nothing() -> None:
+    few = replace(attacked("3-1-7", None), indices=(0,), ranks=(50,), decoys=(99,), placebo=(50,), shared_psnr=(1.0,))
+    assert hides()(result(attacked("none", 0.95), few)).level == "undecided"
+
+
+def test_found_and_more_and_alike() -> None:
+    cells = result(
+        attacked("none", 0.9, stage="untrained"),
+        attacked("none", None),
+        attacked("none", 0.91, stage="untrained", model="wide"),
+    )
+    assert found(stage="untrained")(cells).level == "holds"
+    assert found(stage="trained")(cells).level == "does not hold"
+    assert found(stage="never")(cells).level == "undecided"
+    early, late = {"stage": "untrained"}, {"stage": "trained"}
+    assert more_in(early, late)(cells).level == "holds"
+    assert more_in(late, early)(cells).level == "does not hold"
+    assert alike({"model": "wide"}, {"model": "net", "stage": "untrained"})(cells).level == "holds"
+    assert alike(early, late)(cells).level == "does not hold"
+    knowing = result(attacked("a", 0.9, attacker="adaptive"), attacked("a", 0.6), attacked("none", 0.99))
+    assert knowing_helps()(knowing).level == "holds"
+    assert knowing_helps()(cells).level == "undecided"
+    assert each(found(stage="untrained"), found(stage="trained"))(cells).level == "does not hold"
+
+
+def test_the_hybrid_against_others_counts_what_they_cost() -> None:
+    rule: Rule = better_than_others("a+b")
+    cells = (attacked("none", 0.95), attacked("a+b", 0.6), attacked("prune:0.9", 0.9))
+    assert rule(result(*cells)).level == "holds"
+    better = result(
+        *cells, attacked("gaussian:0.01", 0.5), trained=(trained("a+b", 0.7), trained("gaussian:0.01", 0.2))
+    )
+    assert rule(better).level == "undecided"  # it hides more, at a price
+    free = replace(better, found=replace(better.found, trained=(trained("a+b", 0.7), trained("gaussian:0.01", 0.7))))
+    assert rule(free).level == "does not hold"
+
+
+def trained(row: str, accuracy: float, seed: int = 0) -> Trained:
+    return Trained("", "data", "net", row, seed, 10_000, {"test_accuracy": (accuracy - 0.1, accuracy)})
+
+
+def test_accuracy() -> None:
+    same = [trained(row, 0.7 + seed / 1000, seed) for row in ("none", "a+b") for seed in range(3)]
+    worse = [
+        trained(row, (0.7 if row == "none" else 0.5) + seed / 1000, seed)
+        for row in ("none", "a+b")
+        for seed in range(3)
+    ]
+    rule = as_accurate("a+b", every_epoch=True)
+    assert rule(result(trained=tuple(same))).level == "holds"
+    assert rule(result(trained=tuple(worse))).level == "does not hold"
+    assert as_accurate("a+b")(result(trained=(trained("none", 0.7), trained("a+b", 0.5)))).level == "does not hold"
+    assert rule(result()).level == "undecided"
+    drops = accuracy_drops("b", "a")
+    assert drops(result(trained=(trained("a", 0.7), trained("b", 0.5)))).level == "holds"
+    assert drops(result(trained=(trained("a", 0.7), trained("b", 0.7)))).level == "does not hold"
+
+
+def test_the_best_operations_are_compared_image_by_image() -> None:
+    rng = np.random.default_rng(0)
+    images = rng.normal(0.5, 0.2, 100)  # the same for all: pairing takes them out
+    order = ["3", "15", "18", "26", "1", "7", "8"]
+    scored = tuple(
+        Scored(name, tuple(images + place / 100 + rng.normal(0, 0.001, 100))) for place, name in enumerate(order)
+    )
+    scored = (Scored("identity", tuple(images + 1)), *scored)
+    assert best_operations()(result(scored=scored)).level == "holds"
+    assert best_operations(("7", "15", "18", "26", "1"))(result(scored=scored)).level == "does not hold"
+    assert best_operations()(result(scored=scored[:4])).level == "undecided"
+
+
+def test_gradsim_is_lower_where_areas_are() -> None:
+    low, high = (tuple(np.random.default_rng(0).normal(mean, 0.1, 50)) for mean in (0.4, 0.6))
+    curves = tuple(
+        Curve("path", name, (0.0, 1.0), (0.0, 1.0), (0.0, 0.0), own)
+        for name, own in (("identity", high), ("3-1-7", low))
+    )
+    assert lower_area("3-1-7")(result(curves=curves)).level == "holds"
+    swapped = tuple(replace(one, name={"identity": "3-1-7", "3-1-7": "identity"}[one.name]) for one in curves)
+    assert lower_area("3-1-7")(result(curves=swapped)).level == "does not hold"
+
+
+def test_shallow_layers_differ_and_deep_ones_do_not() -> None:
+    def layer(plot: str, name: str, mean: float) -> Curve:
+        values = tuple(np.random.default_rng(1).normal(mean, 0.02, 40))
+        return Curve(plot, name, (0.0, 1.0), (0.0, mean), (0.0, 0.0), values)
+
+    curves = (layer("shallow (a)", "none", 0.7), layer("shallow (a)", "a+b", 0.4), layer("deep (z)", "none", 0.9))
+    rule = shallow_not_deep("a+b")
+    assert rule(result(curves=(*curves, layer("deep (z)", "a+b", 0.9)))).level == "holds"
+    assert rule(result(curves=(*curves, layer("deep (z)", "a+b", 0.5)))).level == "does not hold"
+
+
+def test_correlations_are_corrected_for_noise() -> None:
+    """A true correlation of 1, seen through noise of its own on both sides, comes back."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(0, 1, 200)
+    scores, targets = (truth[:, None] + rng.normal(0, noise, (200, 20)) for noise in (4, 6))
+    seen = correlate(scores, targets)
+    assert seen.pearson.value == pytest.approx(np.corrcoef(scores.mean(1), targets.mean(1))[0, 1])
+    assert seen.pearson.high < 0.8
+    assert seen.corrected is not None
+    assert seen.corrected.value == pytest.approx(1, abs=0.12)
+    assert seen.corrected.low <= seen.corrected.value <= seen.corrected.high
+
+
+@pytest.mark.parametrize(("slope", "level"), [(1.0, "holds"), (0.0, "does not hold")])
+def test_the_score_predicts_or_does_not(slope: float, level: str) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.normal(0, 1, 100)
+    scored = tuple(Scored(f"{i}", tuple(truth[i] + rng.normal(0, 0.5, 30))) for i in range(100))
+    cells = tuple(
+        replace(attacked(f"{i}", None), shared_psnr=tuple(slope * truth[i] + rng.normal(0, 1, N))) for i in range(100)
+    )
+    assert predicts()(result(*cells, scored=scored)).level == level
