@@ -23,8 +23,6 @@ from gradveil.cli import app
 ROOT = Path(__file__).parent.parent
 # Pages outside of docs/, and where they are on the site.
 OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-# Pages that `gradveil reproduce` writes, and the part of the site that they belong to.
-RESULTS, WRITTEN = "Results", {"All results": "results.md", "Reproduce the papers": "reproduce.md"}
 # A page of the reference per package; small modules at the top level share one.
 CORE = "core"
 PACKAGES = (
@@ -47,14 +45,6 @@ PACKAGES = (
 KINDS = {"INTEGER": "N", "FLOAT": "X"}
 FETCHED, OWN = "https://unpkg.com/iframe-worker/shim", "iframe-worker.js"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Pages of results that commands write stand first among the results, as soon as they are there."""
-    for entry in config.nav or []:
-        if RESULTS in entry:
-            entry[RESULTS][:0] = [{title: name} for title, name in WRITTEN.items() if (ROOT / "docs" / name).is_file()]
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -139,7 +139,7 @@ def run_demo(
     policy = found.best[0].policy
     plan = AuditPlan(
         MODEL,
-        (Augment(policy), Prune(0.9), Soteria(), GaussianNoise(0.1)),
+        (Augment(policy), Prune(0.9), Soteria(), GaussianNoise(0.03)),
         (fast(iterations=size.iterations), ClosedForm()),
         images=size.images,
         epochs=size.epochs,
@@ -168,7 +168,7 @@ def run_demo(
         str(plan.defenses[2]): "searched\npolicy",
         "prune:0.9": "pruning\n90%",
         str(Soteria()): "Soteria\n40%",
-        "gaussian:0.1": "noise\n0.1",
+        "gaussian:0.03": "noise\n0.03",
     }
     columns = {one.overall.defense: (titles[one.overall.defense], _foot(one)) for one in _summaries(study)}
     write_poster(study.run.records, columns, folder / POSTER)
