@@ -14,6 +14,7 @@ from audits import made_record
 from gradveil import datasets
 from gradveil.attacks import ATTACKS, ClosedForm, attack_settings, fast, idlg, parse_attack
 from gradveil.attacks.recipes import published_iterations
+from gradveil.auditing import estimate as estimate_module
 from gradveil.auditing import matrix as matrix_module
 from gradveil.auditing import plan as plan_module
 from gradveil.auditing.choice import Choice, Trial, attack_text, candidates
@@ -221,6 +222,7 @@ def test_options_of_the_attack_become_its_settings(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(matrix_module, "run_audit", stop)
     monkeypatch.setattr(datasets, "load", lambda *args, **kwargs: None)
+    monkeypatch.setattr(estimate_module, "rough_seconds", lambda *args, **kwargs: None)
     for options in (
         "--tv 0.05 --start zeros --restarts 2 --rate 0.2",
         "--tv 1e-4",
