@@ -540,7 +540,7 @@ def test_defenses_are_listed_accounted_for_and_timed(gradveil: Command) -> None:
     assert all(row["description"] and row["guarantee"] for row in rows)
     by_name = {row["defense"]: row for row in rows}
     assert by_name["prune:0.7"]["settings"] == {"ratio": None}
-    assert by_name["precode"]["settings"] == {"k": "256", "beta": "0.001", "at": ""}
+    assert by_name["precode"]["settings"] == {"k": "256", "beta": "0.001", "at": "", "betas": ""}
     private = ("defenses", "3-1-7 | dp-sgd:noise=1.1", "--images", "1000", "--batch", "13", "--steps", "500")
     (row,) = json.loads(gradveil(*private, "--delta", "1e-6", "--json").stdout)["defenses"]
     assert row["epsilon"] == DpSgd(1.1, delta=1e-6).epsilon(0.013, 500)
