@@ -43,7 +43,8 @@ PACKAGES = (
     "transforms",
 )
 KINDS = {"INTEGER": "N", "FLOAT": "X"}
-FETCHED, OWN = "https://unpkg.com/iframe-worker/shim", "iframe-worker.js"
+# What the theme would fetch for a search without a server, and ours in its place.
+FETCHED, OWN = re.compile(r"https://[^\"']*iframe-worker[^\"']*"), "search-from-files.js"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -71,12 +72,12 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """The theme would fetch this small script; here it is one of the site's own files."""
-    return output.replace(FETCHED, get_relative_url(OWN, page.url))
+    return FETCHED.sub(get_relative_url(OWN, page.url), output)
 
 
 def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
     """The same for pages without a source, such as 404."""
-    return output.replace(FETCHED, OWN)
+    return FETCHED.sub(OWN, output)
 
 
 def _formula(match: re.Match[str]) -> str:
