@@ -90,6 +90,7 @@ def test_a_network_without_a_fully_connected_layer_wants_a_name() -> None:
     assert defended(torch.zeros(2, 1, 9, 9)).shape == (2, 4)
 
 
+@pytest.mark.long
 def test_who_searches_for_the_sample_gets_through_deep_convolutions(fashion: Dataset) -> None:
     batch = batch_of(fashion, 1)
     defense = Precode(k=2, at=("net.features.4",))

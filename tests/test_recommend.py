@@ -47,6 +47,7 @@ def test_the_front_is_what_nobody_beats(points: list[tuple[int, int]]) -> None:
     assert set(pareto_front(named)) == {name for name, point in named.items() if not beaten(point)}
 
 
+@pytest.mark.long  # attacks and trainings each have a test that workers change nothing
 def test_two_workers_find_the_same(small: Dataset, whole: Recommendation, tmp_path: Path) -> None:
     assert same(race(PLAN, small, tmp_path, workers=2)) == same(whole)
 
