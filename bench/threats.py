@@ -15,9 +15,10 @@ from gradveil.io.files import write_json
 from gradveil.leakage.threat import THREATS
 from gradveil.progress import bar
 from gradveil.report.page import write_page
+from gradveil.training.stage import Stage
 from gradveil.version import __version__
 
-DATASET, MODEL, IMAGES, ITERATIONS, EPOCHS = "fashion-mnist-tenth", "convnet-8", 64, 150, 6
+DATASET, MODEL, IMAGES, ITERATIONS, EPOCHS = "fashion-mnist-tenth", "convnet-8", 32, 100, 6
 FOLDER, RESULT = Path("runs/threats"), Path("docs/records/threats.json")
 
 
@@ -26,6 +27,7 @@ def main(workers: int) -> None:
         MODEL,
         (Prune(0.9),),
         (fast(iterations=ITERATIONS),),
+        (Stage(),),
         images=IMAGES,
         epochs=EPOCHS,
         threats=tuple(THREATS.values()),
