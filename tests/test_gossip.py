@@ -307,6 +307,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds p
 
 
 @linux
+@pytest.mark.long
 def test_killed_participants_are_named_and_resumed_trainings_end_the_same(
     ring: GossipResult, few: Dataset, tmp_path: Path
 ) -> None:

@@ -240,7 +240,9 @@ def test_a_score_of_other_settings_is_another_search(scorer: Scorer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["loky", "ray"])
+@pytest.mark.parametrize(
+    "backend", ["loky", pytest.param("ray", marks=pytest.mark.long)]
+)  # audits run on Ray in test_clusters
 @pytest.mark.filterwarnings("ignore")
 def test_workers_and_backends_do_not_change_the_result(
     scorer: Scorer, own: Scorer, whole: SearchResult, fashion: Dataset, tmp_path: Path, backend: str
