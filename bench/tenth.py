@@ -1,8 +1,8 @@
 """The published quality at a tenth of the published iterations: is it reached? (`python -m bench.tenth`)
 
 Inverting Gradients as run by Gao et al. (adam+cosine, 4,800 iterations) against `tenth` with 480, on untrained networks, by
-identification and detail. Settings were chosen on the first twenty images; these are others. Takes an hour or two, goes on where it
-was killed, and leaves `runs/tenth.json`. `python -m bench.tenth lenet` measures one network anew.
+identification and detail. Settings were chosen on the first twenty images; these are others. Takes an hour or two, goes on where
+it was killed, and leaves `runs/tenth.json`. `python -m bench.tenth lenet` measures one network anew.
 """
 
 import statistics
