@@ -384,11 +384,12 @@ def headline(record: dict[str, Any]) -> str:
         who: [row["defense"] for row in rows if row[who]["grade"] == _GRADES[0]] for who in ("plain", "adaptive")
     }
     proven = all(defense.startswith("dp-sgd") for defense in holding["adaptive"])
-    fewest = min(row["adaptive"]["n"] for row in rows if row["defense"] in holding["adaptive"])
+    images = [row["adaptive"]["n"] for row in rows]
     return (
-        f"We attacked {len(rows)} settings of published defenses on `{record['model']}`. Against an attacker who ignores the "
-        f"defense, {len(holding['plain'])} of them hide the image. Against one who knows it, **{len(holding['adaptive'])}** do"
-        f"{', all of them DP-SGD' if proven else ''} (n={fewest} images each).\n"
+        f"We attacked {len(rows)} settings of published defenses on `{record['model']}`, {min(images)} to {max(images)} images "
+        f"each. An attacker who ignores the defense finds nothing behind {len(holding['plain'])} of them. One who knows it finds "
+        f"nothing behind **{len(holding['adaptive'])}**{', all of them DP-SGD' if proven else ''}. So few images show what breaks, "
+        "and prove nothing safe.\n"
     )
 
 
