@@ -388,8 +388,8 @@ def headline(record: dict[str, Any]) -> str:
     return (
         f"We attacked {len(rows)} settings of published defenses on `{record['model']}`, {min(images)} to {max(images)} images "
         f"each. An attacker who ignores the defense finds nothing behind {len(holding['plain'])} of them. One who knows it finds "
-        f"nothing behind **{len(holding['adaptive'])}**{', all of them DP-SGD' if proven else ''}. So few images show what breaks, "
-        "and prove nothing safe.\n"
+        f"nothing behind **{len(holding['adaptive'])}**{', all of them DP-SGD' if proven else ''}. So few images show what "
+        "breaks, and prove nothing safe.\n"
     )
 
 
