@@ -600,3 +600,11 @@ def test_logs_get_a_line_now_and_then() -> None:
     # Ever rarer, and none at the end, where the result follows.
     done = [int(line.split()[1]) for line in said]
     assert done == [30, 60, 90, 120, 150, 188, 235, 294, 368]
+
+
+def test_a_long_first_column_pushes_no_other_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table("steps", ["threat", "none", "random", "last"], [["fedavg images 2 " * 4, *["13% (nothing found)"] * 3]])
+    assert "last" in capsys.readouterr().out

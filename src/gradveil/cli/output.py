@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gradveil.leakage.identification import Identification
 
 
+LONGEST_NAME = 32
 LONGEST_WORD = 16
 
 
@@ -48,7 +49,8 @@ def print_table(title: str, columns: Sequence[str], rows: "Iterable[Sequence[str
             Text(column),
             justify="right" if numbers else "left",
             overflow="fold",
-            no_wrap=first,
+            # A long first column that is not folded would push others out.
+            no_wrap=first and max((len(row[0]) for row in body), default=0) <= LONGEST_NAME,
             min_width=min(longest, LONGEST_WORD),
         )
     for row in body:
