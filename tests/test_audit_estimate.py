@@ -115,3 +115,24 @@ def test_an_estimate_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     print_estimate(AuditEstimate((replace(cost, times=10),), 0, 0, 0.0, workers=4), json=True)
     document = json.loads(capsys.readouterr().out)
     assert (document["jobs"], document["device"], document["seconds"], document["workers"]) == (10, "cpu", 15.0, 4)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["attack", "--indices", "0:2", "--iterations", "2", "--workers", "1"],
+        ["train", "--epochs", "1", "--dataset", "fashion-mnist-tenth[:1%]"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_attacks_and_trainings_say_beforehand_how_long_they_take(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [*words, "--model", "mlp-16", "--out", str(tmp_path)]
+    monkeypatch.setattr(estimate, "WORTH_MEASURING", 1)
+    monkeypatch.setattr(estimate, "WORTH_TRAINING", 1)
+    said = CliRunner().invoke(app, command).stderr
+    assert "about" in said
+    assert said.index("if nothing is done yet") < said.index("accuracy" if words[0] == "train" else "pictures:")
+    monkeypatch.undo()
+    assert "if nothing is done yet" not in CliRunner().invoke(app, command).stderr

@@ -57,11 +57,11 @@ def few(fashion: Dataset) -> Dataset:
     return Dataset("few", fashion.train.take(range(60)), fashion.test.take(range(30)))
 
 
-def save_images(folder: Path, classes: list[str], each: int = 5) -> Path:
+def save_images(folder: Path, classes: list[str], each: int = 5, size: int = 8) -> Path:
     for number, name in enumerate(classes):
         (folder / name).mkdir(parents=True)
         for index in range(each):
-            pixels = np.full((8, 8), 20 * number + index, np.uint8)
+            pixels = np.full((size, size), 20 * number + index, np.uint8)
             Image.fromarray(pixels).save(folder / name / f"{index}.png")
     return folder
 
@@ -71,6 +71,22 @@ def line(*arguments: str) -> str:
     done = CliRunner().invoke(app, arguments, standalone_mode=False)
     assert isinstance(done.exception, GradveilError), done.exception
     return str(done.exception)
+
+
+@pytest.mark.parametrize(("classes", "size"), [(["a", "b"], 1), (["a"], 8)], ids=["one pixel", "one class"])
+def test_the_least_of_images_and_classes(
+    classes: list[str], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_images(tmp_path / "images", classes, each=15, size=size)
+    usual = ["--dataset", "folder:images", "--model", "mlp-16"]
+    audit = ["audit", *usual, "--images", "2", "--attacks", "analytic", "--stages", "0", "--workers", "1", "--out", "a"]
+    for words in (audit, ["train", *usual, "--epochs", "1", "--out", "t"]):
+        if len(classes) > 1:
+            done = CliRunner().invoke(app, words, standalone_mode=False)
+            assert done.exit_code == 0, done.exception
+        else:
+            assert "at least two classes" in line(*words)
 
 
 # Numbers that no machine can serve

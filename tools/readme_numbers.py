@@ -532,6 +532,37 @@ def threats(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def recommend(record: dict[str, Any]) -> str:
+    """A row per answer: what was said, and what an audit of it with other images, another network and another seed says."""
+    lines = ["| model, data | question | answer | said | audited afresh | right |", "|---|---|---|---|---|---|"]
+    right = checked = 0
+    for row in record["rows"]:
+        figures = {one["name"]: one for one in row["figures"]}
+        for answer in row["answers"]:
+            where = f"| {row['model']}, {row['dataset']} | {answer['question']} |"
+            if answer["candidate"] is None:
+                lines.append(f"{where} nothing | | | |")
+                continue
+            one, afresh = figures[answer["candidate"]], answer["afresh"]
+            low, high = afresh["interval"]
+            again = f"{afresh['percentile']:.0%} ({low:.0%} to {high:.0%}, n={afresh['n']}): {afresh['level']}"
+            cost = "" if one["loss"] is None else f", {100 * one['loss']:.0f} points"
+            name = answer["candidate"].replace("|", chr(92) + "|")
+            lines.append(
+                f"{where} `{name}` | {answer['claim']}: {one['percentile']:.0%} ({one['low']:.0%} to {one['high']:.0%}, "
+                f"n={one['n']}){cost} | {again} | {'yes' if answer['right'] else 'no'} |"
+            )
+            right, checked = right + answer["right"], checked + 1
+    budgets = " to ".join(f"{one:g}" for one in sorted({row["budget"] for row in record["rows"]}))
+    workers, threat = (record["rows"][0][one] for one in ("workers", "threat"))
+    lines.append(
+        f"\n**{right} of {checked} answers hold when audited afresh.** {budgets} minutes on {workers} workers for each model and "
+        f"dataset, threat {threat}. Figures: of the others of its class, how many the right "
+        "image ranks above (95% interval; 50% is chance)."
+    )
+    return "\n".join(lines) + "\n"
+
+
 def faults(record: dict[str, Any]) -> str:
     """What `python -m bench.faults` tried, and what held."""
     lines = ["| tried | how many | held | how they ended |", "|---|---|---|---|"]
@@ -601,6 +632,7 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "train-resnet20": (train_resnet20, "train-resnet20"),
     "bench": (bench, "bench"),
     "threats": (threats, "threats"),
+    "recommend": (recommend, "recommend"),
     "search": (search, "bench"),
     "identification-search": (identification_search, "identification_search"),
     "beyond": (beyond, "identification_search"),

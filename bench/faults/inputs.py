@@ -53,6 +53,8 @@ COMMANDS: dict[str, list[str]] = {
     "report": ["audit"],
     "curious": ["federate", "--iterations", "1"],
     "policies show": ["3-1-7"],
+    "recommend": [*SMALL, "--candidates", "prune:0.9", "--rounds", "1", "--budget", "0.05", "--workers", "1"],
+    "reproduce": ["list"],
 }
 
 RECORDED = [*COMMANDS["federate"], "--curious", "fast", "--later", "--out", "federate"]

@@ -51,8 +51,9 @@ COMMANDS: dict[str, list[str]] = {
         "--out",
         "out",
     ],
+    "reproduce": ["reproduce", "gallery", "--scale", "smoke", "--out", "out"],
 }
-WITH_WORKERS = ("apply", "attack", "audit", "search", "recommend")
+WITH_WORKERS = ("apply", "attack", "audit", "search", "recommend", "reproduce")
 
 
 @dataclass(frozen=True)

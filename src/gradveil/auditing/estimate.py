@@ -23,7 +23,7 @@ from gradveil.leakage.shares import Share
 from gradveil.parallel import LOCAL, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
-from gradveil.training.early import train_steps
+from gradveil.training.early import EARLY, train_steps
 from gradveil.training.networks import NetworkSource
 from gradveil.training.recipe import Recipe
 from gradveil.training.stage import Stage
@@ -31,8 +31,8 @@ from gradveil.types import Dataset
 
 # Of every attack, after one that warms up; of a training.
 ITERATIONS, TRAINING_STEPS = 3, 2
-# Iterations and steps that take long enough to say so before.
-WORTH_MEASURING = 5000
+# So many iterations, or training steps, take long enough to say so before.
+WORTH_MEASURING, WORTH_TRAINING = 5000, 300
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,28 @@ def rough_seconds(plan: AuditPlan, dataset: Dataset, *, workers: int) -> float |
     return (attacks + steps * (seconds_per_step(source, dataset) if steps else 0.0)) / workers
 
 
+def rough_attack_seconds(
+    scenario: Scenario, network: nn.Module, dataset: Dataset, indices: list[int], *, workers: int
+) -> float | None:
+    """What attacks on these images take, from a few iterations of the first; None where it is too little to be worth that."""
+    messages = len(indices) // scenario.batch
+    if messages * scenario.attack.steps < WORTH_MEASURING:
+        return None
+    with using_one_thread():
+        _, cost = attack_cost(network, dataset, indices, scenario)
+    return messages * cost.seconds / min(workers, messages)
+
+
+def rough_training_seconds(
+    source: NetworkSource, dataset: Dataset, recipe: Recipe, *, trainings: int = 1, workers: int = 1
+) -> float | None:
+    """What trainings take, from two steps without a defense; None where they are too short to be worth that."""
+    steps = trainings * recipe.epochs * -(-len(dataset.train) // recipe.batch_size)
+    if steps < WORTH_TRAINING:
+        return None
+    return steps * seconds_per_step(source, dataset, recipe) / min(workers, trainings)
+
+
 def training_steps(plan: AuditPlan, dataset: Dataset) -> tuple[int, int]:
     """How many whole trainings a plan makes, and how many steps with those of its stages."""
     steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
@@ -237,13 +259,13 @@ def iteration_times(attack: Attack, share: Share) -> tuple[float, float]:
     return times[0] - start, (later[-1] - times[together - 1]) / len(later) if later else 0.0
 
 
-def seconds_per_step(source: NetworkSource, dataset: Dataset) -> float:
-    """Of training without a defense, a batch of the recipe's size at a time."""
-    network = source.at(Stage()).module
+def seconds_per_step(source: NetworkSource, dataset: Dataset, recipe: Recipe = EARLY) -> float:
+    """Of training without a defense."""
+    take = partial(train_steps, source.at(Stage()).module, dataset, defense=NoDefense(), recipe=recipe)
     with using_one_thread():
-        train_steps(network, dataset, 1, defense=NoDefense())
+        take(1)
         start = time.perf_counter()
-        train_steps(network, dataset, TRAINING_STEPS, defense=NoDefense())
+        take(TRAINING_STEPS)
         return (time.perf_counter() - start) / TRAINING_STEPS
 
 

@@ -27,7 +27,7 @@ from gradveil.cli.options import (
     WorkersOption,
     parse_split,
 )
-from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.cli.output import check_folder, emit, print_table, say, say_estimate
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
@@ -94,6 +94,7 @@ def attack(
         gradveil attack --batch 4 --client fedavg:batch=1,lr=0.01 --labels read
         gradveil report runs/attack
     """
+    from gradveil.auditing.estimate import rough_attack_seconds
     from gradveil.leakage.identification import identify, identify_placebos
     from gradveil.leakage.measuring import check, measure
     from gradveil.leakage.scenario import ScenarioKey
@@ -117,6 +118,7 @@ def attack(
     check(scenario, private, chosen)
     opened = network.open(loaded, options.seed, device=device, steps=stage, defense=scenario.defense)
     scenario = replace(scenario, model=opened.name, stage=opened.stage)
+    say_estimate(rough_attack_seconds(scenario, opened.module, loaded, chosen, workers=workers))
     records = measure(
         scenario,
         opened.module,

@@ -21,13 +21,13 @@ from gradveil.cli.options import (
     WorkersOption,
     parse_split,
 )
-from gradveil.cli.output import check_folder, emit, say
+from gradveil.cli.output import check_folder, emit, say, say_estimate
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
 from gradveil.cli.verdicts import print_efforts, print_estimate, print_verdicts
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
 from gradveil.io.locks import LOCK
-from gradveil.progress import bar, duration
+from gradveil.progress import bar
 
 if TYPE_CHECKING:
     from gradveil.attacks import AttackSettings
@@ -149,9 +149,7 @@ def audit(
         return
     metric = lpips_metric() if lpips else None
     loaded = options.load(dataset)
-    rough = rough_seconds(plan, loaded, workers=workers)
-    if rough is not None:
-        say(f"about {duration(rough)} if nothing is done yet; --dry-run measures every attack")
+    say_estimate(rough_seconds(plan, loaded, workers=workers), "; --dry-run measures every attack")
 
     def notes(plans: tuple[AuditSettings, ...]) -> RunNotes:
         # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.

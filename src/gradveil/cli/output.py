@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gradveil.errors import GradveilError
+from gradveil.progress import duration
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -23,6 +24,12 @@ LONGEST_WORD = 16
 def say(text: str) -> None:
     """Print prose for people, on standard error."""
     typer.echo(text, err=True)
+
+
+def say_estimate(seconds: float | None, more: str = "") -> None:
+    """Say how long work takes, where it was worth estimating."""
+    if seconds is not None:
+        say(f"about {duration(seconds)} if nothing is done yet{more}")
 
 
 def emit(document: object) -> None:

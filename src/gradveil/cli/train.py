@@ -18,7 +18,7 @@ from gradveil.cli.options import (
     RunOptions,
     WorkersOption,
 )
-from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.cli.output import check_folder, emit, print_table, say, say_estimate
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
@@ -55,12 +55,14 @@ def train(
         gradveil train --model lenet --defense precode
         gradveil train --model resnet20 --trainings 5 --backend ray
     """
+    from gradveil.auditing.estimate import rough_training_seconds
     from gradveil.defenses import NoDefense, parse_defense
     from gradveil.defenses.parts import private_part
     from gradveil.naming import slug
     from gradveil.parallel import check_backend
     from gradveil.training import SEMI, SEMI_FRACTION, Recipe
     from gradveil.training import train as run
+    from gradveil.training.networks import NetworkSource
     from gradveil.training.several import Training, train_all
 
     chosen, device = parse_defense(defense), where.choose()
@@ -79,6 +81,8 @@ def train(
     check_folder(folder)
     check_backend(backend)
     loaded = options.load(dataset)
+    source = NetworkSource(loaded, model, seed=options.seed, device=device)
+    say_estimate(rough_training_seconds(source, loaded, recipe, trainings=trainings, workers=workers))
     if trainings > 1:
         if loaders or tensorboard:
             raise GradveilError("--loaders and --tensorboard are for a single training: leave them out, or --trainings")
