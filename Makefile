@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
-EXTRAS := flower,dp,ray,dask,hf,tensorboard,docs,dev
+EXTRAS := flower,ray,dask,hf,tensorboard,docs,dev
 
 .PHONY: help setup demo test test-long bench lint docs dist dist-check clean
 

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import sys
 from dataclasses import replace
 
 import pytest
@@ -285,16 +284,6 @@ def test_a_layer_with_buffers_of_its_own_is_refused_in_one_line(fashion: Dataset
         DpSgd().share(share, model, batch_of(fashion, 2), seed=0)
     assert "\n" not in str(caught.value)
     assert snapshot(model) == before
-
-
-def test_without_opacus_it_says_what_to_install(fashion: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opacus", None)
-    for call in (
-        lambda: DpSgd().share(share, network("lenet"), batch_of(fashion, 1), seed=0),
-        lambda: DpSgd().epsilon(0.1, 1),
-    ):
-        with pytest.raises(GradveilError, match=r"pip install 'gradveil\[dp\]'"):
-            call()
 
 
 def test_who_asks_for_poisson_sampling_and_proves_something() -> None:

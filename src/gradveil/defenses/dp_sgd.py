@@ -13,7 +13,7 @@ from gradveil.attacks import Attack, Evidence, Inversion
 from gradveil.client import Aggregate, Client, FedAvg, gradient, share, trainable_parameters
 from gradveil.defenses.base import PoissonSampled
 from gradveil.defenses.noise import GaussianNoise
-from gradveil.defenses.per_image import check_opacus, has_batch_norm, ignoring_warnings, per_image, refuse_batch_norm
+from gradveil.defenses.per_image import has_batch_norm, ignoring_warnings, per_image, refuse_batch_norm
 from gradveil.defenses.pruning import Clip
 from gradveil.errors import GradveilError
 from gradveil.randomness import derive_seed
@@ -82,7 +82,6 @@ class DpSgd(PoissonSampled):
         or less.
         """
         _check_sampling(sample_rate, steps)
-        check_opacus()
         from opacus.accountants import RDPAccountant
 
         if self.noise == 0 and steps:
@@ -97,7 +96,6 @@ class DpSgd(PoissonSampled):
         _check_sampling(sample_rate, steps)
         if not 0 < epsilon < float("inf"):
             raise GradveilError(f"dp-sgd needs an epsilon above 0, such as 3, got {epsilon:g}")
-        check_opacus()
         from opacus.accountants.utils import get_noise_multiplier
 
         try:

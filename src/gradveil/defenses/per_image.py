@@ -34,7 +34,6 @@ def recording_per_image(model: nn.Module) -> Iterator[None]:
     Of layers in training mode, that is: Opacus looks at no others.
     """
     refuse_batch_norm(model)
-    check_opacus()
     from opacus.grad_sample import GradSampleHooks
 
     modules = [(module, set(vars(module)), module._is_full_backward_hook) for module in model.modules()]
@@ -82,14 +81,6 @@ def refuse_batch_norm(model: nn.Module) -> None:
 def has_batch_norm(model: nn.Module) -> bool:
     """Whether the model has batch norm of any kind."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
-
-
-def check_opacus() -> None:
-    """Say what to install where Opacus is lacking."""
-    try:
-        import opacus  # noqa: F401
-    except ImportError:
-        raise GradveilError("dp-sgd needs Opacus: pip install 'gradveil[dp]'") from None
 
 
 @contextmanager
