@@ -37,7 +37,7 @@ from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
 DATASETS = ("fashion-mnist-tenth", "cifar10")
-MODELS = ("convnet-8", "resnet20-4", "lenet")
+MODELS = ("lenet", "convnet-8", "resnet20")
 THREAT = "worst-case"
 ITERATIONS = LEVELS[-1].iterations
 FRESH_SEED = 1000

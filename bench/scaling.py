@@ -1,6 +1,5 @@
 """How work grows: with workers, images, policies and parameters; and memory with images and policies."""
 
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from gradveil.auditing.matrix import run_audit
 from gradveil.auditing.plan import AuditPlan
 from gradveil.client import share
 from gradveil.datasets import load
+from gradveil.io.memory import peak_bytes
 from gradveil.models import untrained_model
 from gradveil.parallel import run_jobs, using_one_thread
 from gradveil.searching import SearchPlan, search
@@ -25,7 +25,7 @@ DATASET, MODEL, SMALL_MODEL = "fashion-mnist-tenth", "convnet-16", "lenet"
 # Enough that the longest job, at whose end the other worker waits, is a small part of it.
 AUDITED, ITERATIONS = 8, 30
 POLICIES, KEPT, SCORED = 100, 10, 60
-FEW, MANY = 8, 32
+FEW, MANY = 8, 128
 GROWN, WIDTHS = 4, (32, 8)
 FEW_POLICIES, MANY_POLICIES = 20, 400
 
@@ -98,7 +98,7 @@ def run(turns: int = 2) -> Iterator[dict[str, object]]:
         f"convnet-{WIDTHS[0]} against convnet-{WIDTHS[1]}, fast with 10 iterations on one image; {how}",
     )
     yield memory_row("audit", FEW, MANY, "images of an audit")
-    yield memory_row("policies", FEW_POLICIES, MANY_POLICIES, "policies of a race")
+    yield memory_row("policies", FEW_POLICIES, 5 * MANY_POLICIES, "policies of a race")
 
 
 def attack(width: int) -> None:
@@ -143,4 +143,4 @@ def peak_in_mb(task: str, size: int) -> float:
 
 if __name__ == "__main__":
     TASKS[sys.argv[1]](int(sys.argv[2]))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
+    print(peak_bytes() / 1e6)

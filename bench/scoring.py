@@ -1,6 +1,5 @@
 """What it takes to score a policy: gradients, time and memory, against the published procedure at the same standard error."""
 
-import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +9,7 @@ import torch
 from bench.exhaustive import truth
 from bench.measure import row_of_ratios, side_by_side
 from gradveil.datasets import load
+from gradveil.io.memory import peak_bytes
 from gradveil.models import build, untrained_model
 from gradveil.parallel import using_one_thread
 from gradveil.randomness import generator
@@ -130,4 +130,4 @@ def memory_row() -> dict[str, object]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     make_scorer("resnet20-4", int(sys.argv[1])).privacy(POLICY)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000)
+    print(peak_bytes() / 1e6)

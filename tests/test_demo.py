@@ -14,7 +14,7 @@ def test_the_demo_at_tiny_size_and_again(tmp_path: Path) -> None:
     result = run_demo(tmp_path, size=TINY, say=said.append)
     assert [line[:3] for line in said[:3]] == ["1/3", "2/3", "3/3"]
     cells = {(one.scenario.defense, one.scenario.attacker) for one in result.study.run.records}
-    defenses = (UNDEFENDED, "random", result.policy, "prune:0.9", "soteria", "gaussian:0.03")
+    defenses = (UNDEFENDED, "random", result.policy, "prune:0.9", "gaussian:0.03", "dp-sgd:noise=0.3,norm=8")
     assert cells == {
         (defense, attacker)
         for defense in defenses

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from gradveil.searching import belief
 from gradveil.searching.belief import align, believe
 from gradveil.searching.race import affordable, pareto_front, tied_with
 from gradveil.statistics import mean_interval
@@ -55,7 +56,7 @@ def test_standard_errors_are_right() -> None:
         known = believe(looks)
         for one, other in ((0, 1), (0, 20), (20, 21)):
             gap = abs((known.means[one] - known.means[other]) - (truth[one] - truth[other]))
-            spread = np.sqrt(known.covariance[one, one] + known.covariance[other, other])
+            spread = np.sqrt(known.variances[one] + known.variances[other])
             ratios.append(gap / spread)
     assert np.mean(np.square(ratios)) == pytest.approx(1, abs=0.35)
 
@@ -137,3 +138,24 @@ def test_front_against_its_definition(pairs: list[tuple[int, int]]) -> None:
     found = pareto_front(points)
     assert {points[policy] for policy in found} == best
     assert len(found) == len(best)  # of equals one is enough
+
+
+def test_of_many_policies_the_best_share_strength(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    traits = rng.normal(size=(60, 2))
+    looks = {f"p{row}": list(traits[row, 0] + rng.normal(scale=0.5, size=3)) for row in range(60)}
+    pixels = {name: list(traits[row]) for row, name in enumerate(looks)}
+    alone = believe(looks)
+    monkeypatch.setattr(belief, "MOST_SHARING", 20)
+    some = believe(looks, pixels)
+    best = set(sorted(looks, key=alone.mean)[:20])
+    assert some.covariance.shape == (20, 20)
+    assert {name for name in looks if some.mean(name) != alone.mean(name)} == best
+    apart = (set(looks) - best).pop()
+    assert some.interval(apart, 0.95) == alone.interval(apart, 0.95)
+    assert some.distance(apart, next(iter(best))) > 0
+    # As if nobody else were there.
+    few = {name: looks[name] for name in looks if name in best}
+    assert {name: some.mean(name) for name in few} == pytest.approx(
+        {name: believe(few, pixels).mean(name) for name in few}, abs=0.2
+    )

@@ -407,12 +407,26 @@ def speed(record: list[dict[str, Any]]) -> str:
     """The ratios of `make bench` without their settings; ratios that are no speed are left to the appendix."""
     lines = ["| measured | faster (quartiles) |", "|---|---|"]
     for part, title in _SPEED.items():
-        rows = [row for row in record if row["part"] == part and row["unit"] in ("images/s", "s")]
+        rows = [row for row in record if row["part"] == part and row["unit"] in ("images/s", "s") and not _grows(row)]
         lines.append(f"| **{title}** | |")
         for row in rows:
             low, high = row["quartiles"]
             lines.append(f"| {row['name']} | {row['value']:.1f}x ({low:.1f} to {high:.1f}) |")
     return "\n".join(lines) + "\n"
+
+
+def growth(record: list[dict[str, Any]]) -> str:
+    """How time and memory grow with the work."""
+    lines = ["| more work | takes | settings |", "|---|---|---|"]
+    for row in filter(_grows, record):
+        what, times = "memory" if row["unit"] == "MB" else "time", row["ours"] / row["baseline"]
+        figures = f"{times:.2f} times the {what} ({row['baseline']:.3g} to {row['ours']:.3g} {row['unit']})"
+        lines.append(f"| {row['name']} | {figures} | {row['settings'].partition('; 1 is')[0]} |")
+    return "\n".join(lines) + "\n"
+
+
+def _grows(row: dict[str, Any]) -> bool:
+    return row["part"] == "scaling" and ("same factor" in row["settings"] or row["unit"] == "MB")
 
 
 def federated(record: dict[str, Any]) -> str:
@@ -647,6 +661,7 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "survives": (survives, "defenses"),
     "headline": (headline, "defenses"),
     "speed": (speed, "bench"),
+    "growth": (growth, "bench"),
     "federated": (federated, "federated"),
     "curious": (curious, "curious"),
     "leakage": (leakage, "leakage"),

@@ -1,6 +1,5 @@
 """What an audit will take, before it is begun: a few iterations of each of its attacks are measured, and nothing is written."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.tuning import tuning_images
 from gradveil.client import batch_norm_mode
 from gradveil.defenses import NoDefense
+from gradveil.io.memory import peak_bytes
 from gradveil.leakage.results import results_of
 from gradveil.leakage.scenario import Scenario, ScenarioKey
 from gradveil.leakage.shares import Share
@@ -232,7 +232,7 @@ def attack_cost(
         per_iteration,
         seconds,
         device,
-        peak_memory_mb(),
+        peak_bytes() / 2**20,
     )
     return key, cost
 
@@ -267,11 +267,3 @@ def seconds_per_step(source: NetworkSource, dataset: Dataset, recipe: Recipe = E
         start = time.perf_counter()
         take(TRAINING_STEPS)
         return (time.perf_counter() - start) / TRAINING_STEPS
-
-
-def peak_memory_mb() -> float:
-    """The most that this process has had in memory so far."""
-    import resource  # not on every system
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

@@ -57,7 +57,7 @@ class Size:
     images: int = 24
     iterations: int = 100
     epochs: int = 4
-    trainings: int = 2
+    trainings: int = 4
 
 
 FULL_SIZE = Size()
@@ -128,7 +128,7 @@ def run_demo(
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.plan import AuditPlan
     from gradveil.datasets import load
-    from gradveil.defenses import Augment, GaussianNoise, Prune, Soteria
+    from gradveil.defenses import Augment, DpSgd, GaussianNoise, Prune
     from gradveil.devices import CPU
     from gradveil.report import write_page
     from gradveil.report.poster import write_poster
@@ -139,7 +139,7 @@ def run_demo(
     policy = found.best[0].policy
     plan = AuditPlan(
         MODEL,
-        (Augment(policy), Prune(0.9), Soteria(), GaussianNoise(0.03)),
+        (Augment(policy), Prune(0.9), GaussianNoise(0.03), DpSgd(noise=0.3, norm=8)),
         (fast(iterations=size.iterations), ClosedForm()),
         images=size.images,
         epochs=size.epochs,
@@ -167,8 +167,8 @@ def run_demo(
         "random": "random\npolicies",
         str(plan.defenses[2]): "searched\npolicy",
         "prune:0.9": "pruning\n90%",
-        str(Soteria()): "Soteria\n40%",
         "gaussian:0.03": "noise\n0.03",
+        str(plan.defenses[-1]): "DP-SGD\nnoise 0.3",
     }
     columns = {one.overall.defense: (titles[one.overall.defense], _foot(one)) for one in _summaries(study)}
     write_poster(study.run.records, columns, folder / POSTER)

@@ -8,7 +8,7 @@ else's. How far it is to be trusted it learns from the same looks; where pixels 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -26,15 +26,22 @@ SHARED = ((0.1, 0.03), (1.0, 0.3), (3.0, 1.0), (10.0, 3.0))
 OWN = (0.03, 0.1, 0.3, 1.0)
 # Policies by which these are chosen; more would take longer and say the same.
 CHOOSING = 300
+# Sharing strength takes memory for every pair. Of more policies the best so far share it, and the others stand alone.
+MOST_SHARING = 2000
 
 
 @dataclass(frozen=True)
 class Belief:
-    """Scores of policies by name: expected values and covariance of the errors."""
+    """Scores of policies by name: expected values and variances of the errors.
+
+    Errors of policies that share strength go together: `sharing` says which row of the covariance is whose.
+    """
 
     rows: Mapping[str, int]
     means: NDArray[np.float64]
-    covariance: NDArray[np.float64]
+    variances: NDArray[np.float64]
+    sharing: Mapping[int, int] = field(default_factory=dict)
+    covariance: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
 
     def mean(self, name: str) -> float:
         """The expected score."""
@@ -43,7 +50,7 @@ class Belief:
     def interval(self, name: str, confidence: float) -> tuple[float, float] | None:
         """Where the score is with `confidence`; None where nothing is known of the errors."""
         row = self.rows[name]
-        reach = float(stats.norm.ppf((1 + confidence) / 2) * np.sqrt(max(0.0, self.covariance[row, row])))
+        reach = float(stats.norm.ppf((1 + confidence) / 2) * np.sqrt(max(0.0, self.variances[row])))
         return (self.mean(name) - reach, self.mean(name) + reach) if np.isfinite(reach) else None
 
     def distance(self, one: str, other: str) -> float:
@@ -52,7 +59,9 @@ class Belief:
         gap = abs(float(self.means[a] - self.means[b]))
         if gap < 1e-9:  # rounding
             return 0.0
-        spread = float(self.covariance[a, a] + self.covariance[b, b] - 2 * self.covariance[a, b])
+        both = a in self.sharing and b in self.sharing
+        together = self.covariance[self.sharing[a], self.sharing[b]] if both else 0.0
+        spread = float(self.variances[a] + self.variances[b] - 2 * together)
         return gap / math.sqrt(max(spread, 1e-18))
 
 
@@ -68,10 +77,14 @@ def believe(looks: Mapping[str, Sequence[float]], pixels: Mapping[str, Sequence[
     counts = np.array([len(values) for values in looks.values()])
     means, noise = align(list(looks.values()))
     if counts.max() < 2:  # one image has no spread to judge by
-        return Belief(rows, means, np.diag(np.full(len(rows), np.inf)))
+        return Belief(rows, means, np.full(len(rows), np.inf))
     if pixels is None or len(rows) < 2 or means.var() < 1e-18:
-        return Belief(rows, means, np.diag(noise))
-    return Belief(rows, *_share(means, noise, np.array([pixels[name] for name in looks])))
+        return Belief(rows, means, noise)
+    best = np.sort(np.argsort(means, kind="stable")[:MOST_SHARING])
+    names = list(looks)
+    shared, covariance = _share(means[best], noise[best], np.array([pixels[names[row]] for row in best]))
+    means[best], noise[best] = shared, covariance.diagonal()
+    return Belief(rows, means, noise, {int(row): place for place, row in enumerate(best)}, covariance)
 
 
 def align(looks: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -105,21 +118,32 @@ def _share(
     values = values - centre
     traits = (traits - traits.mean(0)) / traits.std(0).clamp_min(1e-9)
     scale = torch.maximum(values.var() - errors.mean(), values.var() / 10)
-    away = torch.cdist(traits, traits).square()
-    smooth, linear = torch.exp(-away / (2 * away.median().clamp_min(1e-9))), traits @ traits.T / traits.shape[1]
-
-    def shared(settings: tuple[float, float], some: slice) -> Tensor:
-        return scale * (settings[0] * smooth[some, some] + settings[1] * linear[some, some] + 1)
-
-    def likelihood(settings: tuple[float, float], own: float) -> float:
-        some = slice(None, None, -(-len(values) // CHOOSING))
-        root = torch.linalg.cholesky(shared(settings, some) + torch.diag(scale * own + errors[some]))
-        white = torch.linalg.solve_triangular(root, values[some, None], upper=False)
-        return -float(white.square().sum() / 2 + root.diagonal().log().sum())
-
-    settings, own = max(((one, own) for one in SHARED for own in OWN), key=lambda choice: likelihood(*choice))
-    prior = shared(settings, slice(None)) + scale * own * torch.eye(len(values), dtype=values.dtype)
-    root = torch.linalg.cholesky(prior + torch.diag(errors))
+    # A number for every pair takes memory: nothing is kept that is not needed, and sums are made in place.
+    smooth = torch.cdist(traits, traits).square_()
+    smooth.div_(-2 * smooth.median().clamp_min(1e-9)).exp_()
+    linear = (traits @ traits.T).div_(traits.shape[1])
+    settings, own = _likeliest(smooth, linear, scale, values, errors)
+    prior = smooth.mul_(settings[0]).add_(linear.mul_(settings[1])).add_(1).mul_(scale)
+    prior.diagonal().add_(scale * own)
+    root = linear.copy_(prior)
+    root.diagonal().add_(errors)
+    root = torch.linalg.cholesky(root)
     half = torch.linalg.solve_triangular(root, prior, upper=False)
     white = torch.linalg.solve_triangular(root, values[:, None], upper=False)
-    return (centre + (half.T @ white)[:, 0]).numpy(), (prior - half.T @ half).numpy()
+    return (centre + (half.T @ white)[:, 0]).numpy(), prior.sub_(half.T @ half).numpy()
+
+
+def _likeliest(
+    smooth: Tensor, linear: Tensor, scale: Tensor, values: Tensor, errors: Tensor
+) -> tuple[tuple[float, float], float]:
+    """Of `SHARED` and `OWN`, those that make the looks likeliest."""
+    some = slice(None, None, -(-len(values) // CHOOSING))
+    smooth, linear, values, errors = smooth[some, some], linear[some, some], values[some, None], errors[some]
+
+    def likelihood(shared: tuple[float, float], own: float) -> float:
+        prior = scale * (shared[0] * smooth + shared[1] * linear + 1)
+        root = torch.linalg.cholesky(prior + torch.diag(scale * own + errors))
+        white = torch.linalg.solve_triangular(root, values, upper=False)
+        return -float(white.square().sum() / 2 + root.diagonal().log().sum())
+
+    return max(((one, own) for one in SHARED for own in OWN), key=lambda choice: likelihood(*choice))
