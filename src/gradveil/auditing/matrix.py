@@ -10,6 +10,7 @@ import torch
 from gradveil.auditing.accuracy import Accuracy
 from gradveil.auditing.choice import Choice
 from gradveil.auditing.claim import CLAIM, claim, read_claim
+from gradveil.auditing.doubtful_weights import doubt_weights
 from gradveil.auditing.evidence import add_evidence, begin_evidence
 from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.perception import Metric, perceptual_distances
@@ -56,8 +57,9 @@ def run_audit(
     private, public = dataset.private_and_public(plan.split)
     indices = spread_indices(private, plan.images, seed=plan.seed)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
-    if plan.weights is not None:
-        source.at(plan.every_stage[0])  # weights that do not fit are refused before anything is written
+    doubt = None
+    if plan.weights is not None:  # weights that do not fit are refused before anything is written
+        doubt = doubt_weights(source.at(plan.every_stage[0]).module, dataset.test)
     for table in (ACCURACIES, PROPERTIES, PERCEPTION, TRIALS):
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
     if (folder / CLAIM).exists():
@@ -67,6 +69,8 @@ def run_audit(
         plans = claim(plan.settings(dataset.name), folder).plans
         begin_evidence(folder, content)
     say(describe_power(plan.images, plan.attacks_per_defense, plan.tolerance))
+    if doubt is not None:
+        say(doubt)
     records: list[Record] = []
     properties: list[StageProperties] = []
     with starting_workers(workers, backend) as jobs:
