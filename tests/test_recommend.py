@@ -14,6 +14,7 @@ from gradveil.leakage.threat import THREATS, parse_threat
 from gradveil.recommending import Recommendation, RecommendPlan, default_candidates, pareto_front, parse_candidate
 from gradveil.recommending import recommend as race
 from gradveil.recommending.answers import headline_of
+from gradveil.recommending.costs import Costs
 from gradveil.recommending.page import page_of
 from gradveil.recommending.plan import Level
 from gradveil.types import Dataset
@@ -45,6 +46,16 @@ def test_the_front_is_what_nobody_beats(points: list[tuple[int, int]]) -> None:
         return any(other[0] <= mine[0] and other[1] <= mine[1] and other != mine for other in named.values())
 
     assert set(pareto_front(named)) == {name for name, point in named.items() if not beaten(point)}
+
+
+def test_the_wait_for_workers_is_not_taken_for_the_cost_of_attacks() -> None:
+    candidates = {text: parse_candidate(text, PLAN.threat) for text in ("none", "clip:1", "dp-sgd")}
+    costs = Costs(PLAN, candidates, 100, workers=2)
+    first = costs.of_attack(0, candidates["dp-sgd"], {"0 attack none": 30.0})
+    # Two attackers, each a little slower than without a defense.
+    later = costs.of_attack(0, candidates["dp-sgd"], {"0 attack none": 30.0, "0 attack clip:1": 2 * 1.3 * 4})
+    assert first == pytest.approx(30 * 2 * 3)
+    assert later == pytest.approx(4 * 2 * 3)
 
 
 @pytest.mark.long  # attacks and trainings each have a test that workers change nothing

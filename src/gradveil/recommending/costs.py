@@ -12,11 +12,11 @@ from gradveil.recommending.plan import RecommendPlan
 class Costs:
     """Seconds of a candidate's attacks and trainings; `took` are those of the journal so far, by round and name.
 
-    `bare` is no defense, with which every race begins. `available` is how many images there are to attack.
+    `candidates` are all of the race, which begins without a defense. `available` is how many images there are to attack.
     """
 
     plan: RecommendPlan
-    bare: Candidate
+    candidates: Mapping[str, Candidate]
     available: int
     workers: int
 
@@ -35,9 +35,11 @@ class Costs:
         """All attacks of a round."""
         levels, images = self.plan.levels, self.images(number, candidate)
         if number == 0:
-            more = self._attackers(candidate) / self._attackers(self.bare)
-            each = took[f"0 attack {UNDEFENDED}"] / self.images(0, self.bare)
-            return each * images * more * candidate.slowness
+            known = [one for one in self.candidates.values() if f"0 attack {one.name}" in took]
+            # The quickest of those before it: the first also waited for workers to start.
+            return self._first_work(candidate) * min(
+                took[f"0 attack {one.name}"] / self._first_work(one) for one in known
+            )
         before = self.images(number - 1, candidate)
         last = took[f"{number - 1} attack {candidate.name}"]
         longer = levels[number].iterations / levels[number - 1].iterations
@@ -56,5 +58,7 @@ class Costs:
         new = level.trainings - (before.trainings if before.epochs == level.epochs else 0)
         return once * level.epochs * new / min(self.workers, 2)  # some of them run side by side
 
-    def _attackers(self, candidate: Candidate) -> int:
-        return len(candidate.threat.attackers(str(candidate.defense)))
+    def _first_work(self, candidate: Candidate) -> float:
+        """The attacks of the first round, in attacks without a defense."""
+        attackers = len(candidate.threat.attackers(str(candidate.defense)))
+        return self.images(0, candidate) * attackers * candidate.slowness

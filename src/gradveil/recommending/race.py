@@ -77,7 +77,7 @@ class _Race:
         self.workers, self.backend, self.jobs = workers, backend, jobs
         self.say, self.progress, self.clock = say, progress, clock
         self.candidates = {one.name: one for one in (parse_candidate(text, plan.threat) for text in plan.candidates)}
-        self.costs = Costs(plan, self.candidates[UNDEFENDED], len(dataset.train), workers)
+        self.costs = Costs(plan, self.candidates, len(dataset.train), workers)
         self.source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
         # What cannot be built is refused here, before anything is written.
         self.bare_network = self.source.at(plan.stage).module
