@@ -167,6 +167,7 @@ def test_one_audit_of_several_threats_is_one_row_of_steps(small: Dataset, tmp_pa
     assert steps[1].description.startswith("2 images per participant")
     page = write_page(study).read_text()
     assert "from the worst case to what is deployed" in page
+    assert page.index("from the worst case to what is deployed") < page.index("<details")  # not folded away
     assert not study.missing[:-1]  # the last line is that no accuracy was asked for
     assert "{" not in "".join(page.split("<dt>threats</dt>")[1:])[:200]
 
