@@ -17,6 +17,7 @@ from gradveil.recommending.answers import headline_of
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.page import page_of
 from gradveil.recommending.plan import Level
+from gradveil.recommending.survivors import LONG_ENOUGH, survivors
 from gradveil.types import Dataset
 
 LEVELS = (Level(4, 3, 1, 1), Level(6, 4, 1, 1))
@@ -56,6 +57,20 @@ def test_the_wait_for_workers_is_not_taken_for_the_cost_of_attacks() -> None:
     later = costs.of_attack(0, candidates["dp-sgd"], {"0 attack none": 30.0, "0 attack clip:1": 2 * 1.3 * 4})
     assert first == pytest.approx(30 * 2 * 3)
     assert later == pytest.approx(4 * 2 * 3)
+
+
+def test_one_of_many_that_seems_to_leak_by_chance_goes_on(whole: Recommendation) -> None:
+    one = whole.figures[-1]
+    rivals = [
+        replace(
+            one, name=f"r{number}", round=1, level="leaks", p=p, percentile=0.6, low=0.4, high=0.8, deployment=False
+        )
+        for number, p in enumerate([0.04, *[1e-9] * 19])
+    ]
+    # Where one rival is all there is, 0.04 says what it says.
+    assert survivors(rivals, 1)[0] == "r0"
+    assert survivors(rivals[:1], LONG_ENOUGH) == []
+    assert "r0" in survivors(rivals, LONG_ENOUGH)
 
 
 @pytest.mark.long  # attacks and trainings each have a test that workers change nothing

@@ -3,11 +3,15 @@
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
-from scipy import stats
+from scipy.special import ndtri
 
 from gradveil.errors import GradveilError
 from gradveil.statistics import CONFIDENCE
+
+if TYPE_CHECKING:
+    from scipy.stats._result_classes import BinomTestResult
 
 
 @dataclass(frozen=True)
@@ -36,20 +40,26 @@ def exact_interval(count: int, n: int, *, confidence: float = CONFIDENCE) -> tup
     It covers the true fraction at least as often as it says, at every n.
     """
     _check_counts(count, n, confidence)
-    low, high = stats.binomtest(count, n).proportion_ci(confidence)
+    low, high = _binomial_test(count, n).proportion_ci(confidence)
     return float(low), float(high)
 
 
 def upper_bound(count: int, n: int, *, confidence: float = CONFIDENCE) -> float:
     """The fraction that the true one does not exceed; 1 - (1 - confidence)^(1/n) where nothing was seen."""
     _check_counts(count, n, confidence)
-    return float(stats.binomtest(count, n, alternative="less").proportion_ci(confidence).high)
+    return float(_binomial_test(count, n, alternative="less").proportion_ci(confidence).high)
 
 
 def binomial_p(count: int, n: int, chance: float) -> float:
     """Pr[at least `count` of `n`] where each has the chance `chance`: the one-sided exact p-value."""
     _check_counts(count, n, CONFIDENCE)
-    return float(stats.binomtest(count, n, chance, alternative="greater").pvalue)
+    return float(_binomial_test(count, n, chance, alternative="greater").pvalue)
+
+
+def _binomial_test(count: int, n: int, chance: float = 0.5, alternative: str = "two-sided") -> "BinomTestResult":
+    from scipy.stats import binomtest  # a second that most processes need not spend
+
+    return binomtest(count, n, chance, alternative)
 
 
 def newcombe(
@@ -72,7 +82,7 @@ def newcombe(
 @cache
 def z_factor(confidence: float = CONFIDENCE) -> float:
     """How many standard deviations a two-sided interval reaches to either side."""
-    return float(stats.norm.ppf((1 + confidence) / 2))
+    return float(ndtri((1 + confidence) / 2))
 
 
 def _wilson(fraction: float, n: int, confidence: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import fft, stats
+from scipy import fft
 
 CONFIDENCE = 0.95
 # Weights drawn for an interval, always the same ones; its ends are good to about a thousandth.
@@ -29,6 +29,8 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> tu
 
 @cache
 def _t_interval(freedom: int, confidence: float) -> tuple[float, float]:
+    from scipy import stats  # a second that most processes need not spend
+
     low, high = stats.t.interval(confidence, freedom)
     return float(low), float(high)
 

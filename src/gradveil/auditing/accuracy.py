@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
@@ -165,6 +164,8 @@ def _loss(
 
 def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
     """The interval for the difference of two means with spreads of their own."""
+    from scipy import stats  # a second that most processes need not spend
+
     if len(set(first)) == len(set(second)) == 1:
         return first[0] - second[0], first[0] - second[0]
     with warnings.catch_warnings():

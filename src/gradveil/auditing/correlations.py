@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from gradveil.proportions import z_factor
 from gradveil.randomness import derive_seed
@@ -63,6 +62,8 @@ def correlations(
     details: Mapping[str, Mapping[int, float]], properties: Mapping[str, Mapping[int, float]]
 ) -> list[Correlation]:
     """Every detail with every property over the images that have both; left out where one is constant or images are too few."""
+    from scipy import stats  # a second that most processes need not spend
+
     raw: list[tuple[str, str, int, float, float]] = []
     for detail, of in details.items():
         for name, values in properties.items():
@@ -93,6 +94,8 @@ def agreement(details: npt.NDArray[np.float64], *, seed: int = 0) -> Agreement |
     With m defenses W = (1 + (m - 1) mean rho) / m, ties included, and m (n - 1) W is chi-squared with n - 1 degrees of freedom
     where they have nothing in common. A defense under which all images leak alike ranks nothing: it correlates with none.
     """
+    from scipy import stats  # a second that most processes need not spend
+
     defenses, n = details.shape
     if defenses < 2 or n < LEAST_PAIRS:
         return None
@@ -107,6 +110,8 @@ def agreement(details: npt.NDArray[np.float64], *, seed: int = 0) -> Agreement |
 
 def _mean_rho(details: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Mean rank correlation of all pairs of defenses, (R,) from (R, defenses, images)."""
+    from scipy import stats  # a second that most processes need not spend
+
     ranks = stats.rankdata(details, axis=-1)
     centred = ranks - ranks.mean(-1, keepdims=True)
     length = np.linalg.norm(centred, axis=-1, keepdims=True)

@@ -2,7 +2,7 @@
 
 import math
 
-from scipy import stats
+from scipy.special import ndtri
 
 from gradveil.statistics import CONFIDENCE
 
@@ -54,4 +54,4 @@ def describe_power(images: int, attacks: int, tolerance: float) -> str:
 def _reach(confidence: float, power: float, decoys: float) -> float:
     """How far from a bound the mean of n percentiles must lie to be told from it, times sqrt(n)."""
     deviation = math.sqrt((decoys + 2) / (12 * decoys))  # of a percentile that is uniform over 0, 1/m .. 1
-    return float(stats.norm.ppf(confidence) + stats.norm.ppf(power)) * deviation
+    return float(ndtri(confidence) + ndtri(power)) * deviation

@@ -27,7 +27,7 @@ from gradveil.io.files import writing
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 
 def invert(
@@ -74,7 +74,6 @@ def invert(
     from gradveil.io.animation import to_gif
     from gradveil.io.pictures import to_pil
     from gradveil.models import build
-    from gradveil.models.weights import load_state
     from gradveil.parallel import using_one_thread
     from gradveil.types import to_bytes
 
@@ -84,7 +83,7 @@ def invert(
     shape, device = parse_shape(image_shape), where.choose()
     network = build(name_around(model, normalize, loss), shape, classes, seed=seed).eval()
     if weights is not None:
-        load_state(network, weights)
+        _load(network, weights, f"{classes} classes and {image_shape}")
     else:
         say(
             f"no --weights: {model} has the untrained weights of seed {seed}; a gradient of other weights gives nothing back"
@@ -152,6 +151,15 @@ def invert(
         say(f"original {number} and picture {one['picture']:g}: PSNR {one['psnr']:.1f} dB, SSIM {one['ssim']:.2f}")
     labelled = "unknown" if found.labels is None else ", ".join(map(str, found.labels.tolist()))
     say(f"{len(pictures)} pictures in {out}, labels {labelled}")
+
+
+def _load(network: "nn.Module", weights: Path, built: str) -> None:
+    from gradveil.models.weights import load_state
+
+    try:
+        load_state(network, weights)
+    except GradveilError as error:
+        raise GradveilError(f"{error}; {built} are --classes and --image-shape") from None
 
 
 def read_originals(path: Path, shape: tuple[int, int, int]) -> "Tensor":

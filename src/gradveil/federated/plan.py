@@ -101,9 +101,13 @@ class FederatedPlan:
 
     def check_foreign(self, *, model: str | None = None, dataset: str | None = None) -> None:
         """Refuse a plan from somebody else that runs code or reads folders, unless the user has named the same."""
-        for option, asked, given in (("model", self.model, model), ("dataset", self.dataset, dataset)):
-            if ":" in asked and asked != given:
-                raise GradveilError(f"the plan asks for the {option} {asked!r}; to allow it, use --{option} {asked}")
+        named = (("model", self.model, model), ("dataset", self.dataset, dataset))
+        foreign = [(option, asked) for option, asked, given in named if ":" in asked and asked != given]
+        if foreign:
+            what = " and ".join(f"the {option} {asked!r}" for option, asked in foreign)
+            raise GradveilError(
+                f"the plan asks for {what}; to allow it, use {' '.join(f'--{o} {a}' for o, a in foreign)}"
+            )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

@@ -142,8 +142,8 @@ class _Race:
         self._judge(0, list(self.findings), accuracies)
         self._note(0, tuple(self.findings))
 
-    def _promise(self, name: str) -> tuple[bool, float]:
-        return self.figures[name].leaks, self.figures[name].percentile
+    def _promise(self, name: str) -> float:
+        return self.figures[name].percentile
 
     def _choose(self, number: int) -> tuple[str, ...]:
         """What the round takes up: of those that may still win, as many as fit, the worst left out first."""

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from gradveil.auditing.verdicts import CANNOT_TELL, FAILED
+from gradveil.auditing.power import SIGNIFICANT
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.front import pareto_front, surely_beaten
 from gradveil.recommending.recommendation import Figures
@@ -14,7 +15,7 @@ LONG_ENOUGH = 3
 
 
 def survivors(figures: Sequence[Figures], number: int) -> list[str]:
-    """Who may still win, the most promising first: whoever is not broken and not surely beaten, then the best of those that leak.
+    """Who may still win, the most promising first: whoever is not surely broken or beaten, then the best of those that leak.
 
     Nobody where everything is decided.
     """
@@ -22,11 +23,13 @@ def survivors(figures: Sequence[Figures], number: int) -> list[str]:
     latest = max((one.round for one in rivals), default=0)
     rivals = [one for one in rivals if one.round == latest]
     unbeaten = [one for one in rivals if not any(surely_beaten(one.intervals, other.intervals) for other in rivals)]
-    whole = sorted((one for one in unbeaten if not one.leaks), key=_cheapness)
+    # Of twenty that give nothing away, one seems to by chance: for so many tests, more is asked of each.
+    broken = {one.name for one in unbeaten if one.leaks and one.p < SIGNIFICANT / len(rivals)}
+    whole = sorted((one for one in unbeaten if one.name not in broken), key=_cheapness)
     points = {one.name: (one.percentile, one.cost) for one in unbeaten if one.cost is not None}
     front = pareto_front({name: (x, y) for name, (x, y) in points.items() if y is not None})
-    leaking = [one.name for one in unbeaten if one.leaks and one.name in front][:LEAKING]
-    undecided = any(one.level in (CANNOT_TELL, FAILED) for one in whole)
+    leaking = [one.name for one in unbeaten if one.name in broken and one.name in front][:LEAKING]
+    undecided = any(one.level in (CANNOT_TELL, FAILED, LEAKS) for one in whole)
     if not undecided and number >= LONG_ENOUGH:
         return []
     return [one.name for one in whole] + leaking

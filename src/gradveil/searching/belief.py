@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtri
 from torch import Tensor
 
 from gradveil.transforms import Policy
@@ -50,7 +50,7 @@ class Belief:
     def interval(self, name: str, confidence: float) -> tuple[float, float] | None:
         """Where the score is with `confidence`; None where nothing is known of the errors."""
         row = self.rows[name]
-        reach = float(stats.norm.ppf((1 + confidence) / 2) * np.sqrt(max(0.0, self.variances[row])))
+        reach = float(ndtri((1 + confidence) / 2) * np.sqrt(max(0.0, self.variances[row])))
         return (self.mean(name) - reach, self.mean(name) + reach) if np.isfinite(reach) else None
 
     def distance(self, one: str, other: str) -> float:

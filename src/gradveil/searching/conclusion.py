@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from optuna.trial import TrialState
-from scipy import stats
+from scipy.special import ndtri
 
 from gradveil.scores import Estimate
 from gradveil.searching.belief import Belief, surest
@@ -29,7 +29,7 @@ def conclude(
     best = sorted(best, key=lambda policy: (statistics.fmean(measured[policy]), str(policy)))
     same = tied_with({str(policy): measured[policy] for policy in best}, confidence)
     outside = [policy for policy in board.eligible(list(board.goals)) if policy not in best]
-    two_sided = float(stats.norm.ppf((1 + confidence) / 2))
+    two_sided = float(ndtri((1 + confidence) / 2))
 
     def candidate(policy: Policy) -> Candidate:
         inside = [other for other in best if str(other) in same[str(policy)]]

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy import stats
+from scipy.special import ndtri
 
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
@@ -79,7 +79,7 @@ def run_published(board: Board, plan: PublishedPlan, workers: Workers, say: Call
     ranked = sorted(qualified, key=lambda policy: (means[policy], str(policy)))
     best = ranked[: plan.keep]
     belief = believe({str(policy): board.requested_entry(policy).full for policy in ranked}, None)
-    reach = float(stats.norm.ppf(plan.confidence))
+    reach = float(ndtri(plan.confidence))
     tied = [policy for policy in ranked[plan.keep :] if belief.distance(str(policy), str(best[-1])) <= reach]
     others = frozenset(map(str, ranked[plan.keep :]))
     rounds = [RaceRound(scorer.images, {str(policy): mean for policy, mean in means.items()}, others)]

@@ -111,8 +111,8 @@ class SearchResult:
         said = {"identity": "nothing", "random": "random policies"}
         scores = ", ".join(f"{one.name} {one.privacy.mean:.4f}" for one in equal)
         return (
-            f"no better than {' or '.join(said.get(one.name, one.name) for one in equal)}: the winner {winner.policy} scores "
-            f"{winner.privacy.mean:.4f}, {scores} (lower is more private, {winner.privacy.n} images)"
+            f"no better than {' or '.join(said.get(one.name, one.name) for one in equal)}, as far as {winner.privacy.n} images "
+            f"show: the winner {winner.policy} scores {winner.privacy.mean:.4f}, {scores} (lower is more private)"
         )
 
     @property

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optuna.trial import TrialState
-from scipy import stats
+from scipy.special import ndtri
 
 from gradveil.errors import GradveilError
 from gradveil.parallel import LOCAL, check_backend, starting_workers, using_one_thread
@@ -219,7 +219,7 @@ class _Search:
     def reach(self) -> float:
         """So many standard errors are more than chance: the chance of a wrong drop is shared among all looks at the data."""
         doublings = math.ceil(math.log2(max(1, self.racing / self.plan.first_look)))
-        return float(stats.norm.ppf(1 - (1 - self.plan.confidence) / (1 + doublings + ("quick" in self.costs))))
+        return float(ndtri(1 - (1 - self.plan.confidence) / (1 + doublings + ("quick" in self.costs))))
 
     def next_goals(self, contenders: list[Policy]) -> dict[Policy, Goal]:
         """Twice as many images for those nearest to the line between in and out, as far as gradients go."""
