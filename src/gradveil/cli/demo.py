@@ -57,7 +57,7 @@ class Size:
     images: int = 24
     iterations: int = 100
     epochs: int = 4
-    trainings: int = 4
+    trainings: int = 3
 
 
 FULL_SIZE = Size()
