@@ -265,7 +265,11 @@ def damage_study(made: Path) -> Attempt:
         elif rng.random() < 0.3:
             path.write_bytes(damaged(path.read_bytes(), rng))
         else:
-            with closing(sqlite3.connect(path)) as study, study, suppress(sqlite3.Error, OverflowError):
+            with (
+                closing(sqlite3.connect(path)) as study,
+                study,
+                suppress(sqlite3.Error, OverflowError, UnicodeEncodeError),
+            ):
                 tables = [name for (name,) in study.execute("select name from sqlite_master where type = 'table'")]
                 table = rng.choice(tables)
                 columns = [row[1] for row in study.execute(f"pragma table_info({table})")]

@@ -85,7 +85,7 @@ def run(scratch: Path, *, count: int, seed: int) -> Iterator[dict[str, object]]:
             happened = []
             # Up to three kills in a run, then it may end.
             for _ in range(min(3, each - kills)):
-                happened.append((kills % 3, *kill_once(words, here, rng, reference.seconds, kills % 3)))
+                happened.append((kills % 3, *kill_once(words, here, rng, reference, kills % 3)))
                 kills += 1
             ended = start(words, here).wait()
             same = contents(here / "out") == reference.files
@@ -128,10 +128,10 @@ def measure(words: list[str], scratch: Path, images: Path) -> Reference:
     return Reference(first, found[1][1])
 
 
-def kill_once(words: list[str], here: Path, rng: random.Random, seconds: float, which: int) -> tuple[str, bool]:
+def kill_once(words: list[str], here: Path, rng: random.Random, reference: Reference, which: int) -> tuple[str, bool]:
     """Start, wait for a random moment, end it as `which` says; gives what happened and whether that is as it should be."""
     process = start(words, here)
-    with_wait = rng.uniform(START_SECONDS, max(START_SECONDS + 0.5, seconds))
+    with_wait = rng.uniform(START_SECONDS, max(START_SECONDS + 0.5, reference.seconds))
     try:
         code = process.wait(with_wait)
         return ("ended before the kill", code == 0)
@@ -155,7 +155,9 @@ def kill_once(words: list[str], here: Path, rng: random.Random, seconds: float, 
     said = (here / "stderr").read_text(errors="replace")
     gone = wait_until_gone(members) is not None
     good = code == expected and "what is done is kept" in said and "Traceback" not in said and gone
-    if code == 0:
+    # All done and said, and no handler any more while the interpreter ends.
+    late = code == -number and "Traceback" not in said and gone and contents(here / "out") == reference.files
+    if code == 0 or late:
         return ("ended before the signal", True)
     return (f"{signal.Signals(number).name}: code {code}, {'said' if good else said[-200:]}", good)
 
