@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gradveil.attacks import fast
 from gradveil.auditing.matrix import run_audit
+from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.plan import AuditPlan
 from gradveil.datasets import load
 from gradveil.defenses import Prune
@@ -33,7 +34,8 @@ def main(workers: int) -> None:
         threats=tuple(THREATS.values()),
         tune=False,  # steps differ in nothing but the threat
     )
-    study = run_audit(plan, load(DATASET), FOLDER, workers=workers, progress=bar)
+    notes = RunNotes(title=f"Audit of {MODEL} on {DATASET} under five threats", commands=("python -m bench.threats",))
+    study = run_audit(plan, load(DATASET), FOLDER, workers=workers, notes=lambda plans: notes, progress=bar)
     (steps,) = study.steps.values()
     rows = [
         {

@@ -230,7 +230,8 @@ def test_three_answers_where_a_defense_helps(audit: Path) -> None:
     assert noise is not None
     assert found["Do I leak?"][1] == f"{bare.percentile:.0%} ({bare.interval})"
     # The policy is cheaper, and leaks beyond doubt.
-    assert found["What helps most?"] == ("Gaussian noise 0.01.", f"{noise.percentile:.0%} ({noise.interval})")
+    fall = f"{bare.percentile:.0%} \N{RIGHTWARDS ARROW} {noise.percentile:.0%} ({noise.interval})"
+    assert found["What helps most?"] == ("Gaussian noise 0.01.", fall)
     loss = summaries["gaussian:0.01"].loss
     assert loss is not None
     assert found["What does it cost?"][1].startswith(f"{100 * loss.loss:.1f} points lost (")

@@ -16,8 +16,8 @@ LEAK, HELP, COST = "Do I leak?", "What helps most?", "What does it cost?"
 _BEST_FIRST: tuple[Level, ...] = (PROTECTS, CANNOT_TELL, LEAKS)
 _LEAKING: dict[Grade, tuple[str, str]] = {
     "exact": ("Yes, exactly.", "The private images themselves are rebuilt."),
-    "recognisable": ("Yes.", "More often than not the right image is picked out of all others of its class."),
-    "faint": ("Yes, a trace.", "The right image ranks higher than chance. It is rarely picked out."),
+    "recognisable": ("Yes.", "More often than not the right image is picked out of all others of its class:"),
+    "faint": ("Yes, faintly.", "The right image ranks higher than chance. It is rarely picked out of all others:"),
 }
 
 
@@ -85,6 +85,8 @@ def _leak(bare: DefenseSummary | None) -> Answer:
         return Answer(LEAK, "Cannot tell.", "No image has another of its class to be told from.", "unclear")
     if bare.overall.level == LEAKS:
         short, text = _LEAKING[bare.overall.grade]
+        if text.endswith(":"):
+            text += f" {found.first.count} of {found.n} times."
     else:
         short, text = "No leak found.", "The attacks tried get nothing, even without a defense. Others may do better."
     return Answer(LEAK, short, text, bare.overall.grade if bare.overall.level == LEAKS else "unclear", *_rank(found))
@@ -105,7 +107,7 @@ def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: De
             else f"None of {len(tried)} defenses makes a clear difference. Lowest is {defense_in_words(lowest.overall.defense)}."
         )
         return Answer(
-            HELP, "Nothing that was tried.", which, "leaks", *_rank(lowest.worst.identified), lowest.overall.defense
+            HELP, "Nothing that was tried.", which, bare.overall.grade, *_fall(bare, lowest), lowest.overall.defense
         )
     verdict = best.worst
     if best.overall.level == PROTECTS:
@@ -114,9 +116,9 @@ def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: De
         said = f"It helps, and still leaks ({best.overall.grade})."
     else:
         said = _undecided(verdict)
-    text = f"{said} Without it: {bare.worst.percentile:.0%}.{_against_random(verdict)}"
+    text = f"{said}{_against_random(verdict)}"
     shade: Grade | Tone = "protects" if best.overall.level == PROTECTS else "faint"
-    return Answer(HELP, f"{name(best)}.", text, shade, *_rank(verdict.identified), best.overall.defense)
+    return Answer(HELP, f"{name(best)}.", text, shade, *_fall(bare, best), best.overall.defense)
 
 
 def _cost(study: Study, dataset: str, model: str, bare: DefenseSummary | None, best: DefenseSummary | None) -> Answer:
@@ -125,13 +127,13 @@ def _cost(study: Study, dataset: str, model: str, bare: DefenseSummary | None, b
         why = (
             "No leak was found that a defense could mend."
             if none
-            else "No defense helps, so there is nothing to pay for."
+            else "None of the defenses tried was shown to help, so no price is weighed."
         )
         return Answer(COST, "Nothing to weigh.", why, "unclear")
     if best.loss is not None:
         loss = best.loss
         text = f"Test accuracy is {100 * loss.accuracy:.1f}% with it and {100 * loss.undefended:.1f}% without."
-        clear = "It costs accuracy." if loss.low > 0 else "No clear cost." if loss.high > 0 else "It costs nothing."
+        clear = "It costs accuracy." if loss.low > 0 else "Uncertain." if loss.high > 0 else "It costs nothing."
         shade: Tone | Grade = "faint" if loss.low > 0 else "unclear" if loss.high > CHEAP else "protects"
         interval = f"{points(loss.low)} to {points(loss.high)}"
         return Answer(COST, clear, text, shade, f"{points(loss.loss)} points lost", interval)
@@ -158,6 +160,12 @@ def _rank(found: Identification | None) -> tuple[str, str, str]:
         return "", "", ""
     unit = f"of {found.decoys:.0f} others of its class rank below the right image, on average. Chance: 50%. n={found.n}"
     return f"{found.percentile:.0%}", found.interval, unit
+
+
+def _fall(bare: DefenseSummary, one: DefenseSummary) -> tuple[str, str, str]:
+    """As `_rank`, from what it is without the defense."""
+    figure, interval, unit = _rank(one.worst.identified)
+    return figure and f"{bare.worst.percentile:.0%} \N{RIGHTWARDS ARROW} {figure}", interval, unit
 
 
 def _undecided(verdict: Verdict) -> str:

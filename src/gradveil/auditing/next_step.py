@@ -39,7 +39,7 @@ def next_step(study: Study) -> NextStep | None:
 
 def _after_help(study: Study, best: DefenseSummary | None, network: dict[str, str], again: "_Audit") -> NextStep:
     if best is None:
-        return NextStep("Let defenses and changes of the deployment race.", _command("recommend", network))
+        return NextStep("Compare more defenses and ways to train.", _command("recommend", network))
     if best.worst.needed is not None:
         return NextStep(
             f"Attack about {best.worst.needed} images: then it is decided.",

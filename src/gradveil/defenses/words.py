@@ -52,7 +52,7 @@ def _one(defense: str) -> str:
         return f"{_one(defense.removeprefix(_TRAIN_ONLY))}, in training only"
     name, _, settings = defense.partition(":")
     if name in _NAMES:
-        return f"{_NAMES[name]} {settings}".strip()
+        return f"{_NAMES[name]} {settings.replace('=', ' ').replace(',', ', ').replace('_', ' ')}".strip()
     try:
         policy = Policy.parse(defense)
     except GradveilError:

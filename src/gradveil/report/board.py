@@ -96,7 +96,8 @@ def board_of(study: Study, dataset: str, model: str) -> list[BoardRow]:
     if placebo is not None:
         mark = Mark("all attackers", 100 * placebo.percentile, 100 * placebo.low, 100 * placebo.high, placebo.n)
         shade, word = ("protects", "Passed") if placebo.passed else ("exact", "Failed")
-        rows.append(BoardRow("placebo", "placebo", shade, (mark,), note=(word, "must be 50%")))
+        within = "50% lies within" if placebo.passed else "50% lies outside"
+        rows.append(BoardRow("placebo", "placebo", shade, (mark,), note=(word, within)))
     return rows
 
 
