@@ -1,7 +1,7 @@
 """`python -m bench.faults`: what was tried against gradveil, counted, written to docs/records/faults.json.
 
 python -m bench.faults                        # all parts
-python -m bench.faults inputs --count 5000    # one part anew; the others stay
+python -m bench.faults inputs --count 5000    # one part; the others stay. Stopped and started again, it goes on
 python -m bench.faults kills --count 100
 python -m bench.faults peers
 """
@@ -32,10 +32,16 @@ found = json.loads(chosen.record.read_text()) if chosen.record.exists() else {}
 for name in chosen.parts or PARTS:
     run, usual = PARTS[name]
     versions = {"gradveil": __version__, "torch": torch.__version__, "python": platform.python_version()}
-    found[name] = {"rows": [], "seed": chosen.seed, "versions": versions}
+    count = usual if chosen.count is None else chosen.count
+    how = {"seed": chosen.seed, "count": count, "versions": versions}
+    before = found.get(name, {})
+    # What the same command tried before it was stopped is not tried again.
+    rows = before["rows"] if how == {key: before.get(key) for key in how} else []
+    found[name] = {"rows": rows, **how}
+    done = frozenset(row["what"] for row in rows)
     with tempfile.TemporaryDirectory(prefix="gradveil-faults-") as scratch:
         # Written as they come: a run that is stopped has counted what it has counted.
-        for row in run(Path(scratch), count=usual if chosen.count is None else chosen.count, seed=chosen.seed):
+        for row in run(Path(scratch), count=count, seed=chosen.seed, done=done):
             found[name]["rows"].append(row)
             write_json(chosen.record, found)
             failed = f"; FAILED: {row['failures']}" if row["failed"] else ""

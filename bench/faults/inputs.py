@@ -60,8 +60,8 @@ COMMANDS: dict[str, list[str]] = {
 RECORDED = [*COMMANDS["federate"], "--curious", "fast", "--later", "--out", "federate"]
 
 
-def run(scratch: Path, *, count: int, seed: int) -> Iterator[dict[str, object]]:
-    """`count` inputs in all, spread over the kinds."""
+def run(scratch: Path, *, count: int, seed: int, done: frozenset[str] = frozenset()) -> Iterator[dict[str, object]]:
+    """`count` inputs in all, spread over the kinds; those that are `done` are left out."""
     made = make_files(scratch / "made")
     kinds: dict[str, Attempt] = {
         "records of attacks": damage_json(made / "audit", "records/*.json", ["report", "audit"]),
@@ -96,6 +96,8 @@ def run(scratch: Path, *, count: int, seed: int) -> Iterator[dict[str, object]]:
     }
     shares = {name: 4 if name == "options" else 1 for name in kinds}
     for name, attempt in kinds.items():
+        if name in done:
+            continue
         tally = Tally(name)
         whole = in_folder(attempt, None, made, scratch)
         if whole.code != 0:

@@ -64,12 +64,14 @@ class Reference:
     seconds: float
 
 
-def run(scratch: Path, *, count: int, seed: int) -> Iterator[dict[str, object]]:
-    """`count` kills in all, spread over the commands."""
+def run(scratch: Path, *, count: int, seed: int, done: frozenset[str] = frozenset()) -> Iterator[dict[str, object]]:
+    """`count` kills in all, spread over the commands; those that are `done` are left out."""
     images = make_images(scratch / "images")
     cases = [(name, workers) for name in COMMANDS for workers in ((1, 2) if name in WITH_WORKERS else (None,))]
     each = max(1, round(count / len(cases)))
     for name, workers in cases:
+        if any(what.startswith(f"{name} with {workers or 1}, ") for what in done):
+            continue
         words = [*COMMANDS[name], *([] if workers is None else ["--workers", str(workers)])]
         reference = measure(words, scratch, images)
         spared = [

@@ -50,13 +50,14 @@ HOSTILE: dict[str, Change] = {
 PLAN = FederatedPlan("few", "lenet", participants=3, rounds=2, batch=5)
 
 
-def run(scratch: Path, *, count: int, seed: int) -> Iterator[dict[str, object]]:
-    """Every kind of hostile update in every engine; `count` is not needed."""
+def run(scratch: Path, *, count: int, seed: int, done: frozenset[str] = frozenset()) -> Iterator[dict[str, object]]:
+    """Every kind of hostile update in every engine, in a minute; `count` is not needed."""
     fashion = load("fashion-mnist-tenth")
     few = Dataset("few", fashion.train.take(range(60)), fashion.test.take(range(30)))
-    yield embedded(scratch, few).row()
-    yield flower(few).row()
-    yield gloo(scratch, few).row()
+    for try_engine in (lambda: embedded(scratch, few), lambda: flower(few), lambda: gloo(scratch, few)):
+        row = try_engine().row()
+        if row["what"] not in done:
+            yield row
 
 
 def embedded(scratch: Path, few: Dataset) -> Tally:
