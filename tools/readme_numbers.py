@@ -586,7 +586,9 @@ def faults(record: dict[str, Any]) -> str:
             # A command that was done before it could be killed shows nothing.
             early = sum(number for how, number in row["ended"].items() if how.startswith("ended before"))
             tried, held = row["tried"] - early, row["held"] - early
-            ended = ", ".join(f"{number} {how}" for how, number in row["ended"].items() if "ended before" not in how)
+            ended = ", ".join(
+                f"{number} {' '.join(how.split())}" for how, number in row["ended"].items() if "ended before" not in how
+            )
             if tried:
                 lines.append(f"| {row['what']} | {tried:,} | {held:,} | {ended} |")
                 totals = [totals[0] + tried, totals[1] + held]

@@ -31,6 +31,8 @@ TIMES = ("seconds", "minutes", "elapsed")
 GONE_SECONDS = 10.0
 # Processes start and import for so long; nothing is under way before.
 START_SECONDS = 2.0
+# A run may be quicker than the one that was timed, and one that has ended cannot be killed.
+SOONER = 0.8
 COMMANDS: dict[str, list[str]] = {
     "apply": ["apply", "3-1-7+43-18-18", "images", "out"],
     "attack": ["attack", "--attack", "fast", *SMALL, "--indices", "0:12", "--iterations", "150", "--out", "out"],
@@ -133,7 +135,7 @@ def measure(words: list[str], scratch: Path, images: Path) -> Reference:
 def kill_once(words: list[str], here: Path, rng: random.Random, reference: Reference, which: int) -> tuple[str, bool]:
     """Start, wait for a random moment, end it as `which` says; gives what happened and whether that is as it should be."""
     process = start(words, here)
-    with_wait = rng.uniform(START_SECONDS, max(START_SECONDS + 0.5, reference.seconds))
+    with_wait = rng.uniform(START_SECONDS, max(START_SECONDS + 0.5, SOONER * reference.seconds))
     try:
         code = process.wait(with_wait)
         return ("ended before the kill", code == 0)
