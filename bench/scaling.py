@@ -27,7 +27,7 @@ AUDITED, ITERATIONS = 8, 30
 POLICIES, KEPT, SCORED = 100, 10, 60
 FEW, MANY = 8, 128
 GROWN, WIDTHS = 4, (32, 8)
-FEW_POLICIES, MANY_POLICIES = 20, 400
+FEW_POLICIES, MANY_POLICIES, MOST_POLICIES = 20, 400, 2000
 
 
 def audit(images: int, iterations: int, workers: int) -> None:
@@ -98,7 +98,7 @@ def run(turns: int = 2) -> Iterator[dict[str, object]]:
         f"convnet-{WIDTHS[0]} against convnet-{WIDTHS[1]}, fast with 10 iterations on one image; {how}",
     )
     yield memory_row("audit", FEW, MANY, "images of an audit")
-    yield memory_row("policies", FEW_POLICIES, 5 * MANY_POLICIES, "policies of a race")
+    yield memory_row("policies", FEW_POLICIES, MOST_POLICIES, "policies of a race")
 
 
 def attack(width: int) -> None:

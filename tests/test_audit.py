@@ -347,4 +347,5 @@ def test_weights_that_classify_by_chance_are_doubted(fashion: Dataset) -> None:
         network[1].bias.copy_(-means.square().sum(1) / 2)
     assert doubt_weights(network, test) is None
     assert "--normalize" in (doubt_weights(nn.Sequential(nn.Threshold(9.0, 1.0), network), test) or "")
+    assert doubt_weights(nn.Sequential(nn.Flatten(), nn.Linear(784, 1)), test) is None  # one score for all classes
     assert network.training

@@ -17,8 +17,11 @@ def doubt_weights(network: nn.Module, images: ImageSet) -> str | None:
     some = images.take(torch.linspace(0, len(images) - 1, min(MOST_IMAGES, len(images))).long())
     training = network.training
     with torch.no_grad():
-        right = int((network.eval()(to_unit(some.images)).argmax(1) == some.labels).sum())
+        scores = network.eval()(to_unit(some.images))
     network.train(training)
+    if scores.shape != (len(some), len(images.classes)):  # not a score per class: nothing to compare with labels
+        return None
+    right = int((scores.argmax(1) == some.labels).sum())
     commonest = int(some.labels.bincount().max()) / len(some)
     if binomial_p(right, len(some), commonest) < 1 - CONFIDENCE:
         return None
