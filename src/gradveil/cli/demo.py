@@ -157,6 +157,7 @@ def run_demo(
         remarks=(
             f"A participant shares the gradient of one private image of the untrained {MODEL}. The policy was searched on the "
             "same network, briefly trained.",
+            "The scales of the noise and of DP-SGD were picked on these images. Expect less of both on others.",
             f"This is the small demonstration: {size.images} images, one network, {size.trainings} short trainings per defense.",
         ),
         search=found.summary(),
