@@ -42,5 +42,5 @@ def test_its_metadata(wheel: zipfile.ZipFile) -> None:
     ):
         assert f"\n{line}\n" in about
     assert "# gradveil" in about  # README is the page of the package index
-    assert b"gradveil = gradveil.cli:main" in wheel.read(f"gradveil-{gv.__version__}.dist-info/entry_points.txt")
+    assert b"gradveil = gradveil.__main__:main" in wheel.read(f"gradveil-{gv.__version__}.dist-info/entry_points.txt")
     assert f"version: {gv.__version__}\n" in (ROOT / "CITATION.cff").read_text()

@@ -42,6 +42,7 @@ from gradveil.federated.gossip.training import gossip
 from gradveil.federated.rounds import Gather
 from gradveil.io.files import read_bytes, read_text, write_text, writing
 from gradveil.io.memory import memory_bytes, peak_bytes
+from gradveil.models import untrained_model
 from gradveil.parallel import starting_workers
 from gradveil.progress import Advance, Unit
 from gradveil.report import write_page
@@ -89,6 +90,14 @@ def test_the_least_of_images_and_classes(
         assert "at least two classes" in line(*train_words)
     else:
         assert CliRunner().invoke(app, train_words, standalone_mode=False).exit_code == 0
+
+
+def test_a_channel_that_is_the_same_everywhere_makes_no_nan(few: Dataset) -> None:
+    images = few.train.images.repeat(1, 3, 1, 1)
+    images[:, 2] = 7
+    part = replace(few.train, images=images)
+    colour = replace(few, train=part, test=part)
+    assert untrained_model("lenet", colour)(images[:2] / 255).isfinite().all()
 
 
 def test_a_process_is_not_blamed_for_the_memory_of_its_parent() -> None:
@@ -399,6 +408,80 @@ def test_signals_are_said_and_have_their_codes(
     assert ended.value.code == code
     assert "what is done is kept: run the same command again to go on" in capsys.readouterr().err
     assert signal.getsignal(number) is before
+
+
+LIVES = {
+    # Nothing is done yet.
+    "starting": """
+import os, sys
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "gradveil.cli":
+            os.kill(os.getpid(), int(sys.argv[1]))
+sys.meta_path.insert(0, Slow())
+""",
+    # The result is said; a thread, a hook at exit, or an object at the very end takes its time.
+    "a thread at exit": """
+import os, sys, threading, time
+from gradveil import cli
+def app(**_):
+    print("result")
+    def end():
+        threading.main_thread().join()
+        # Python misses a signal that comes just before its main thread begins to wait, until the next one comes.
+        while True:
+            os.kill(os.getpid(), int(sys.argv[1]))
+            time.sleep(0.1)
+    threading.Thread(target=end).start()
+cli.app = app
+""",
+    "a hook at exit": """
+import atexit, os, sys, time
+from gradveil import cli
+def app(**_):
+    print("result")
+    def end():
+        os.kill(os.getpid(), int(sys.argv[1]))
+        time.sleep(600)
+    atexit.register(end)
+cli.app = app
+""",
+    "the very end": """
+import os, sys
+from gradveil import cli
+class Last:
+    def __del__(self, kill=os.kill, me=os.getpid(), number=int(sys.argv[1])):
+        kill(me, number)
+def app(**_):
+    print("result")
+    sys.last = Last()
+cli.app = app
+""",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("life", LIVES)
+def test_a_signal_before_the_work_is_said_and_one_after_the_result_changes_nothing(life: str, number: int) -> None:
+    code = LIVES[life] + "from gradveil.__main__ import main\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(int(number))], capture_output=True, text=True, check=False, timeout=300
+    )
+    if life == "starting":
+        stopped = "gradveil: stopped; what is done is kept: run the same command again to go on\n"
+        assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", stopped)
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (0, "result\n", "")
+
+
+def test_who_reads_no_further_is_not_written_to() -> None:
+    """As `gradveil ... | head -1`, where the rest is still in the buffer when the reader goes."""
+    code = "from gradveil import cli\ncli.app = lambda **_: print('x' * 9)\ncli.main()"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([sys.executable, "-c", code], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 WORK = """

@@ -395,6 +395,66 @@ def test_machines_join_and_who_hangs_is_named(few: Dataset, tmp_path: Path) -> N
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
 
 
+HOSTILE = """
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+import torch
+from gradveil.datasets import load
+from gradveil.errors import GradveilError
+from gradveil.federated.gossip import group
+from gradveil.federated.gossip.settings import GossipSettings
+from gradveil.federated.gossip.topology import parse_topology
+from gradveil.federated.gossip.training import join
+from gradveil.federated.plan import FederatedPlan
+
+folder, address, more = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+data = load("fashion-mnist-tenth")
+data = replace(data, train=data.train.take(range(60)), test=data.test.take(range(30)))
+plan = FederatedPlan("fashion-mnist-tenth", "mlp-16", participants=3, rounds=5, batch=5)
+settings = GossipSettings(plan, parse_topology("complete", 3), patience=60, evaluations=1)
+torch.set_num_threads(1)
+torch.optim.SGD([torch.zeros(1)], lr=1.0)  # loads a good part of torch: once instead of three times
+children = []
+for rank in (1, 2, 0):
+    children.append(os.fork() if rank else os.getpid())
+    if children[-1] == 0:
+        break
+if rank == 1:
+    class Hostile(group.Group):
+        def exchange(self, message, others):
+            flat = group._pack(message)
+            sent = torch.cat([flat, flat[:more]]) if more > 0 else flat[:more]
+            self._transfer(dict.fromkeys(others, sent), {one: torch.zeros_like(flat) for one in others})
+            return {one: dict(message) for one in others}
+    join.__globals__["Group"] = Hostile
+try:
+    os.dup2(os.open(folder / f"{rank}.txt", os.O_WRONLY | os.O_CREAT), 2)
+    join(settings, data, folder / str(rank), rank=rank, rendezvous=address)
+except GradveilError as error:
+    sys.stderr.write(f"gradveil: {error}\\n")
+    sys.exit(2)
+finally:
+    if rank == 0:
+        os.waitpid(children[1], 0)
+        os.kill(children[0], 9)
+"""
+
+
+@pytest.mark.parametrize("more", [4000, -4000], ids=["too long", "too short"])
+def test_a_message_of_another_length_ends_all_in_a_line_that_names_its_sender(more: int, tmp_path: Path) -> None:
+    """gloo aborts a process that gets too much, and takes too little without a word."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", HOSTILE, str(tmp_path), address, str(more)], env=environment, check=False
+    )
+    assert done.returncode == 2
+    said = "gradveil: participant 1 sent a message of another length than the model gives it; start again to go on\n"
+    assert [(tmp_path / f"{honest}.txt").read_text() for honest in (0, 2)] == [said, said]
+
+
 # Refusals and news -----------------------------------------------------------------------------------------------------------
 
 
@@ -407,6 +467,16 @@ def test_who_is_gone_is_at_the_end_of_the_chain() -> None:
     assert explain(store, 1, 60) == "participant 3 stopped: no space left"
     report(store, 3, "waited 1 gone")  # a circle ends as well
     assert "start again" in explain(store, 1, 60)
+    report(store, 3, "refused 2")  # whoever got a bad message knows best, whatever its sender says
+    assert explain(store, 1, 60).startswith("participant 2 sent a message of another length")
+
+
+@pytest.mark.parametrize("fate", ["", "x", "waited", "waited x gone", "waited 3 times", "refused", b"\xff\xfe"])
+def test_what_is_no_reason_says_nothing(fate: str) -> None:
+    store = HashStore()
+    report(store, 1, "waited 2 gone")
+    report(store, 2, fate)
+    assert explain(store, 1, 60) == "participant 2 is gone; start again to go on"
 
 
 def test_what_cannot_be_is_refused_at_once(few: Dataset, tmp_path: Path) -> None:

@@ -308,7 +308,7 @@ def name_files(made: Path) -> Attempt:
             elif kind == 2 and old.is_file():
                 old.unlink()
                 os.mkfifo(old)
-            elif old.is_file():
+            elif old.is_file() and not old.is_symlink():
                 old.chmod(0)
         if rng.random() < 0.5:
             words = ["train", "--dataset", "folder:images", *SMALL, "--epochs", "1", "--out", "out"]

@@ -1,6 +1,7 @@
 """Hostile participants: updates that do not fit, that are no numbers, or that are no updates, in all three engines."""
 
 import multiprocessing
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,7 @@ HOSTILE: dict[str, Change] = {
     "less than no images": lambda update: replace(update, images=-5),
     "half an image": lambda update: replace(update, images=0.5),  # type: ignore[arg-type]
 }
+SAYS = "participant-2.txt"
 PLAN = FederatedPlan("few", "lenet", participants=3, rounds=2, batch=5)
 
 
@@ -136,7 +138,7 @@ GLOO: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
     "too short": lambda message: dict(list(message.items())[1:]),
     "too long": lambda message: {**message, "more": torch.zeros(1000)},
 }
-# These can be left out of a sum; a message of another length breaks the connection, and all end with a line that names who.
+# These can be left out of a sum; with a message of another length all end, with a line that names who.
 GOES_ON = ("NaN", "infinity", "one NaN")
 SAID = {
     "introduction that is no JSON": "{",
@@ -164,16 +166,22 @@ def gloo(scratch: Path, few: Dataset) -> Tally:
             other.kill()
         log = folder / "0" / "log.txt"
         said = ending.said + (log.read_text() if log.exists() else "")
+        theirs = (folder / SAYS).read_text()
         if kind in GOES_ON:
             _note(tally, kind, ending, named="the message of participant 1 is refused" in said)
         else:
-            named = "participant 1" in said and "Traceback" not in said
+            named = all(_names_it(text) for text in (ending.said, theirs)) and ending.code == 2
             tally.add(
                 "all end, in one line that names it" if named else f"code {ending.code}",
                 held=named,
-                about=f"{kind} {said[-200:]}",
+                about=f"{kind} {said[-200:]} {theirs[-200:]}",
             )
     return tally
+
+
+def _names_it(said: str) -> bool:
+    """Whether an honest participant ended in one line, about participant 1."""
+    return len(said.splitlines()) == 1 and said.startswith("gradveil: participant 1 ")
 
 
 def _take_part(rank: int, kind: str, meeting: str, few: Dataset, folder: Path) -> None:
@@ -184,6 +192,9 @@ def _take_part(rank: int, kind: str, meeting: str, few: Dataset, folder: Path) -
     from gradveil.federated.gossip.training import join
 
     torch.set_num_threads(1)
+    if rank == 2:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.dup2(os.open(folder / SAYS, os.O_WRONLY | os.O_CREAT), 2)
     if rank == 1 and kind in GLOO:
         honest = Group.exchange
 
@@ -195,7 +206,7 @@ def _take_part(rank: int, kind: str, meeting: str, few: Dataset, folder: Path) -
 
             arriving = {one: torch.empty_like(_pack(message)) for one in others}
             self._transfer(dict.fromkeys(others, _pack(hostile)), arriving)
-            return {}
+            return {one: dict(message) for one in others}  # and goes on as if nothing were wrong
 
         Group.exchange = exchange  # type: ignore[method-assign]
     if rank == 1 and kind in SAID:

@@ -87,7 +87,7 @@ def call_in_fork(work: Callable[[], object], *, seconds: float) -> Ending:
             os._exit(code)
         code = _wait(child, seconds)
         errors.seek(0)
-        return Ending(code, errors.read()[-4000:])
+        return Ending(code, errors.read()[-20000:])
 
 
 def run_command(arguments: Sequence[str], *, seconds: float) -> Ending:

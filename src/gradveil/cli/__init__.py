@@ -2,6 +2,7 @@
 
 import inspect
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -28,10 +29,10 @@ from gradveil.cli.report import report
 from gradveil.cli.reproduce import reproduce
 from gradveil.cli.score import score
 from gradveil.cli.search import search
-from gradveil.cli.stopping import exit_code, stopping_on_signals
 from gradveil.cli.train import train
 from gradveil.errors import GradveilError
 from gradveil.io.files import FULL
+from gradveil.stopping import STOPPED, Stopping, exit_code
 from gradveil.version import __version__
 
 app = typer.Typer(
@@ -40,16 +41,18 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="""Find, apply and honestly test image transformations that keep shared gradients from giving training images away.
+    help="""Test whether the gradients you share in federated learning give your training images away.
+
+    Test whether a defense survives an attacker who knows it. Search for defenses, and train with them.
 
     Start with **gradveil demo**: it needs no data and ends with a page to look at.
 
     A typical way through:
 
-        gradveil train  --dataset fashion-mnist-tenth --model convnet-16 --semi
-        gradveil search --weights runs/train/.../last.safetensors
-        gradveil attack --model convnet-16 --defense 3-1-7 --indices 0:4
-        gradveil audit  --model convnet-16 --defenses 3-1-7,prune:0.95 --images 16 --iterations 200
+        gradveil attack    --model lenet --attack idlg --indices 0:4
+        gradveil audit     --model lenet --defenses prune:0.95,gaussian:0.03 --images 16 --iterations 200
+        gradveil recommend --model lenet --budget 10
+        gradveil federate  --model lenet --defense prune:0.95 --curious fast
     """,
 )
 
@@ -119,39 +122,67 @@ def options(
     """What holds for every command."""
 
 
-def main() -> None:
-    """Run the command line. What a user can mend is one line on standard error and exit code 2."""
+def main(stopping: Stopping | None = None) -> None:
+    """Run the command line, and exit. What a user can mend is one line on standard error and exit code 2.
+
+    `stopping` is of a process that does nothing else, until its very end. Without it, signals are given back.
+    """
+    if stopping is not None:
+        sys.exit(_run_until_stopped(stopping))
+    stopping = Stopping()
+    try:
+        sys.exit(_run_until_stopped(stopping))
+    finally:
+        stopping.restore()
+
+
+def _run_until_stopped(stopping: Stopping) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no text
-    with stopping_on_signals() as received:
+    code = None
+    try:
         try:
-            _run()
-        except BaseException as error:
-            # Once there was a signal, it is the reason, whatever else it led to.
-            if not received and not isinstance(error, KeyboardInterrupt | click.exceptions.Abort):
-                raise
-            code = exit_code((received or [signal.SIGINT])[0])
-            _fail("stopped; what is done is kept: run the same command again to go on", code)
+            stopping.phase = "working"
+            code = _run()
+        finally:
+            stopping.phase = "ending"
+    except BaseException as error:
+        # Once there was a signal, it is the reason, whatever else it led to.
+        if not stopping.received and not isinstance(error, KeyboardInterrupt | click.exceptions.Abort):
+            raise
+    if code is None or stopping.received:
+        code = exit_code((stopping.received or [signal.SIGINT])[0])
+        _say(STOPPED)
+    stopping.code = code
+    return code
 
 
-def _run() -> None:
+def _run() -> int:
+    """The exit code of the command; all that it has to say is said then."""
     try:
         code = app(standalone_mode=False)
+        if sys.stdout is not None:  # as where a shell was told to close it
+            sys.stdout.flush()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
     except GradveilError as error:
-        _fail(str(error))
+        _say(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        sys.exit(2)
     except click.ClickException as error:
-        _fail(error.format_message())
+        _say(error.format_message())
+    except BrokenPipeError:
+        # Whoever reads has read enough. What is left in the buffer must not be written at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
         if error.filename is None and error.errno not in FULL:
             raise
-        _fail(f"{error.filename or 'writing'}: {error.strerror}")
+        _say(f"{error.filename or 'writing'}: {error.strerror}")
     else:
-        sys.exit(code if isinstance(code, int) else 0)
+        return code if isinstance(code, int) else 0
+    return 2
 
 
-def _fail(message: str, code: int = 2) -> None:
+def _say(message: str) -> None:
     typer.echo(f"gradveil: {' '.join(message.split())}", err=True)
-    sys.exit(code)

@@ -17,7 +17,7 @@ from gradveil.federated.history import HistoryRow
 from gradveil.federated.participant import PendingUpdates, Update, network_of, participants_of
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.recordings import RECORDED, record_updates, remove_recordings
-from gradveil.federated.training import Training
+from gradveil.federated.training import EVALUATIONS, Training
 from gradveil.io.locks import working_alone
 from gradveil.progress import Progress, silent
 from gradveil.types import Dataset
@@ -49,7 +49,7 @@ def federate(
     *,
     curiosity: Curiosity | None = None,
     gather: Gather | None = None,
-    evaluations: int = 20,
+    evaluations: int = EVALUATIONS,
     device: Device = CPU,
     progress: Progress = silent,
 ) -> FederatedResult:

@@ -23,6 +23,8 @@ from gradveil.progress import Advance
 from gradveil.types import Dataset
 
 CHECKPOINT_FORMAT = "gradveil-round-2"
+# How often accuracy is measured on the way.
+EVALUATIONS = 20
 
 
 @dataclass(frozen=True)

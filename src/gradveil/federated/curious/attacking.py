@@ -54,7 +54,8 @@ def attack_recording(
             f"round {recording.round}: a sum is attacked when everybody in it has as many images, "
             f"got {', '.join(str(len(work.indices)) for work in works)}"
         )
-    scenario = _scenario(recording, how, network, everybody[recording.participants[0]].defense, len(unit))
+    defense, users = everybody[recording.participants[0]].defense, len(recording.participants)
+    scenario = recorded_scenario(plan, recording.round, how, network, defense, images=len(unit), users=users)
     store = Store(folder, network, dataset.train, dataset.test)
     found = [store.get(scenario.key, unit, index) for index in unit]
     if all(record is not None for record in found):
@@ -126,17 +127,19 @@ def _attacked_gradient(
     return {name: torch.stack([one[name] for one in clean]).mean(0) for name in clean[0]}
 
 
-def _scenario(recording: Recording, how: Scenario, network: nn.Module, defense: Defense, images: int) -> Scenario:
-    plan = recording.plan
+def recorded_scenario(
+    plan: FederatedPlan, number: int, how: Scenario, network: nn.Module, defense: Defense, *, images: int, users: int
+) -> Scenario:
+    """`how`, on what `users` of a plan with the defense shared of so many `images` in round `number`."""
     normalised = any(isinstance(module, _BatchNorm) for module in network.modules())
     return replace(
         how,
         dataset=plan.dataset,
         model=plan.model,
-        stage=Stage("rounds", recording.round),
+        stage=Stage("rounds", number),
         defense=defense,
         batch=images,
-        users=len(recording.participants),
-        client=plan.client_in(recording.round),
+        users=users,
+        client=plan.client_in(number),
         batch_norm="train" if normalised else "eval",
     )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gradveil.datasets import load
@@ -14,6 +14,7 @@ from gradveil.federated.flower.setup import DATA_DIR, DEVICE
 from gradveil.federated.folder import CHECKPOINT
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.rounds import FederatedResult, federate
+from gradveil.federated.training import EVALUATIONS
 from gradveil.io.typed_json import from_json
 from gradveil.progress import Progress, silent
 
@@ -31,7 +32,7 @@ class FlowerRun:
     plan: FederatedPlan
     folder: Path
     curiosity: Curiosity | None = None
-    evaluations: int = 20
+    evaluations: int = EVALUATIONS
     timeout: float = 300.0
     patience: float = 300.0
     data_dir: Path | None = None
@@ -41,10 +42,6 @@ class FlowerRun:
         for what, seconds in (("an update", self.timeout), ("participants", self.patience)):
             if not 0 < seconds <= 86_400:
                 raise GradveilError(f"waiting for {what}: expected above 0 and up to 86400 seconds, got {seconds:g}")
-
-    def with_curiosity(self, curiosity: Curiosity | None) -> "FlowerRun":
-        """The same with a curious server, or without."""
-        return replace(self, curiosity=curiosity)
 
     def to_config(self) -> dict[str, str | int | float]:
         """As Flower's run configuration."""

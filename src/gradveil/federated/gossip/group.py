@@ -1,11 +1,13 @@
 """How a participant sends messages to the others when there is no server, and how it finds out who is gone.
 
-Messages are tensors by name, with the same names and shapes at every participant; each travels as one flat tensor over gloo.
+Messages are tensors by name, with the same names and shapes at every participant; each travels as one flat tensor over gloo,
+with a mark at its end.
 Nothing is encrypted or authenticated: a network that everybody on it is trusted with is needed.
 """
 
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -17,11 +19,16 @@ from torch import Tensor
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from gradveil.errors import GradveilError
+from gradveil.federated.gossip.last_words import speaking_before_abort
 
 # Seconds in which everybody has to come before the first round.
 START_SECONDS = 300.0
 # Seconds that it may take until everybody has reported whom it misses.
 NEWS_SECONDS = 1.0
+# Seconds that the store stays for those who have not found out yet that the training failed.
+LEAVING_SECONDS = 10.0
+# The end of every message. gloo takes one that is too short, and what is missing would be whatever was in memory.
+_END = bytes(range(1, 17))
 
 Message = Mapping[str, Tensor]
 
@@ -33,10 +40,22 @@ def open_store(host: str, port: int, *, keep: bool, listening: int | None = None
 
 
 class Group:
-    """Participant `rank` of `size`; whoever does not answer for `patience` seconds is taken for gone."""
+    """Participant `rank` of `size`; whoever does not answer for `patience` seconds is taken for gone.
 
-    def __init__(self, rank: int, size: int, store: Store, patience: float) -> None:
+    `last_words` hears why this process ends where it cannot raise an error: another one sent a message that is too long.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        store: Store,
+        patience: float,
+        last_words: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self.rank, self.size, self.store, self.patience = rank, size, store, patience
+        self.last_words = last_words
+        self.awaited: int | None = None
 
     @property
     def others(self) -> list[int]:
@@ -53,7 +72,8 @@ class Group:
                 dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size, timeout=limit)
             except RuntimeError as error:
                 raise GradveilError(f"participants cannot connect with each other: {_short(error)}") from error
-            yield
+            with speaking_before_abort(self._end_by_gloo):
+                yield
         except PeerLostError:
             raise
         except BaseException as error:
@@ -64,6 +84,17 @@ class Group:
             if dist.is_initialized():
                 dist.destroy_process_group()
 
+    def leave(self) -> None:
+        """After a failure: say that this participant has read why. Who keeps the store waits until the others have, too."""
+        with suppress(RuntimeError):
+            self.store.set(f"left/{self.rank}", "")
+            until = time.monotonic() + min(LEAVING_SECONDS, self.patience)
+            waited_for = [one for one in self.others if one != _cause(self.store, self.rank)[0]]
+            while self.rank == 0 and not self.store.check([f"left/{one}" for one in waited_for]):
+                if time.monotonic() > until:
+                    break
+                time.sleep(NEWS_SECONDS / 10)
+
     def gather_texts(self, key: str, text: str) -> list[str]:
         """Leave `text` under `key`, and get the texts of all participants in order; waits for all of them to come."""
         self.store.set(f"{key}/{self.rank}", text)
@@ -72,17 +103,19 @@ class Group:
         for one in range(self.size):
             try:
                 self.store.wait([f"{key}/{one}"], timedelta(seconds=max(0.1, until - time.monotonic())))
-                texts.append(self.store.get(f"{key}/{one}").decode())
+                texts.append(_read(self.store, f"{key}/{one}"))
             except RuntimeError as error:
+                if time.monotonic() < until:  # the store was with participant 0
+                    raise PeerLostError(_lost_peer_text(0, "gone", self.patience)) from error
                 raise GradveilError(f"participant {one} did not come within {START_SECONDS:g} s") from error
         return texts
 
     def exchange(self, message: Message, others: Sequence[int]) -> dict[int, dict[str, Tensor]]:
         """Send `message` to `others` and get theirs; all travel at the same time, so nobody waits in a circle."""
         flat = _pack(message)
-        arriving = {one: torch.empty_like(flat) for one in others}
+        arriving = {one: torch.zeros_like(flat) for one in others}
         self._transfer(dict.fromkeys(others, flat), arriving)
-        return {one: _unpack(arrived, message) for one, arrived in arriving.items()}
+        return {one: self._unpack(one, arrived, message) for one, arrived in arriving.items()}
 
     def send(self, other: int, message: Message) -> None:
         """To one other participant, who has to `receive` it."""
@@ -90,25 +123,39 @@ class Group:
 
     def receive(self, other: int, like: Message) -> dict[str, Tensor]:
         """What one other participant sends, with the names and shapes of `like`."""
-        arrived = torch.empty_like(_pack(like))
+        arrived = torch.zeros_like(_pack(like))
         self._transfer({}, {other: arrived})
-        return _unpack(arrived, like)
+        return self._unpack(other, arrived, like)
 
     def _transfer(self, leaving: Mapping[int, Tensor], arriving: Mapping[int, Tensor]) -> None:
         began, other = time.monotonic(), self.rank
-        under_way: list[tuple[int, dist.Work | None]] = []
         try:
+            sent: list[tuple[int, dist.Work | None]] = []
             for other, flat in leaving.items():
-                under_way.append((other, dist.isend(flat, other)))
+                sent.append((other, dist.isend(flat, other)))
             for other, flat in arriving.items():
-                under_way.append((other, dist.irecv(flat, other)))
-            for one, work in under_way:
+                # One at a time. gloo sends to who is ready, so a message that it cannot take is of this one.
+                self.awaited = other
+                _wait(dist.irecv(flat, other))
+            for one, work in sent:
                 other = one
-                assert work is not None  # None is for processes outside the group
-                work.wait()
+                _wait(work)
         except RuntimeError as error:
             silent = time.monotonic() - began >= self.patience
             raise self._lost_peer_error(other, "silent" if silent else "gone") from error
+
+    def _unpack(self, other: int, flat: Tensor, like: Message) -> dict[str, Tensor]:
+        """The tensors of a message; one that is not whole is of somebody who does not do as agreed."""
+        if bytes(flat[-len(_END) :].tolist()) != _END:
+            report(self.store, self.rank, f"refused {other}")
+            raise PeerLostError(explain(self.store, self.rank, self.patience))
+        return _unpack(flat[: -len(_END)], like)
+
+    def _end_by_gloo(self) -> None:
+        """The last that this process does, in the thread of gloo that failed."""
+        report(self.store, self.rank, f"refused {self.awaited}")
+        self.last_words(explain(self.store, self.rank, self.patience))
+        self.leave()
 
     def _lost_peer_error(self, other: int, how: str) -> "PeerLostError":
         """An error that names `other`, unless that only waited for somebody else in its turn."""
@@ -125,26 +172,50 @@ class PeerLostError(GradveilError):
 
 
 def report(store: Store, rank: int, fate: str) -> None:
-    """Leave in the store why `rank` ends: `waited OTHER silent`, `waited OTHER gone` or `stopped REASON`."""
+    """Leave in the store why `rank` ends: `waited OTHER silent`, `waited OTHER gone`, `refused OTHER` or `stopped REASON`."""
     store.set(f"fate/{rank}", fate)
 
 
 def explain(store: Store, rank: int, patience: float) -> str:
     """Why `rank` ended. Who waits for somebody gone ends too, so the first who is gone is at the end of a chain."""
+    cause, how = _cause(store, rank)
+    if how.startswith("stopped "):
+        return f"participant {cause} stopped: {how.removeprefix('stopped ')}"
+    return _lost_peer_text(cause, how, patience)
+
+
+def _cause(store: Store, rank: int) -> tuple[int, str]:
+    """Who is at the end of the chain, and `silent`, `gone`, `refused` or `stopped REASON`. Others may have written anything."""
     asked: list[int] = []
-    gone, how = rank, "gone"
-    while gone not in asked and store.check([f"fate/{gone}"]):
-        asked.append(gone)
-        kind, _, rest = store.get(f"fate/{gone}").decode().partition(" ")
-        if kind == "stopped":
-            return f"participant {gone} stopped: {rest}"
-        other, how = rest.split()
-        gone = int(other)
-    return _lost_peer_text(gone, how, patience)
+    cause, how = rank, "gone"
+    while cause not in asked and store.check([f"fate/{cause}"]):
+        asked.append(cause)
+        fate = _read(store, f"fate/{cause}")
+        if fate.startswith("stopped "):
+            return cause, fate
+        if refused := re.fullmatch(r"refused ([0-9]{1,9})", fate):
+            return int(refused[1]), "refused"
+        if waited := re.fullmatch(r"waited ([0-9]{1,9}) (silent|gone)", fate):
+            cause, how = int(waited[1]), waited[2]
+    return cause, how
+
+
+def _read(store: Store, key: str) -> str:
+    """A text that another participant left, who may be anyone."""
+    return store.get(key).decode(errors="replace")
+
+
+def _wait(work: dist.Work | None) -> None:
+    assert work is not None  # None is for processes outside the group
+    work.wait()
 
 
 def _lost_peer_text(rank: int, how: str, patience: float) -> str:
-    what = f"did not answer within {patience:g} s" if how == "silent" else "is gone"
+    what = {
+        "silent": f"did not answer within {patience:g} s",
+        "gone": "is gone",
+        "refused": "sent a message of another length than the model gives it",
+    }[how]
     return f"participant {rank} {what}; start again to go on"
 
 
@@ -153,8 +224,9 @@ def _short(error: BaseException) -> str:
 
 
 def _pack(message: Message) -> Tensor:
-    """All bytes of a message one after the other, on the CPU: exact for every kind of number."""
-    return torch.cat([tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in message.values()])
+    """All bytes of a message one after the other and the mark, on the CPU: exact for every kind of number."""
+    tensors = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in message.values()]
+    return torch.cat([*tensors, torch.tensor(list(_END), dtype=torch.uint8)])
 
 
 def _unpack(flat: Tensor, like: Message) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.gossip.topology import Topology
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.rounds import CHECKPOINT_SECONDS
+from gradveil.federated.training import EVALUATIONS
 from gradveil.types import Dataset
 from gradveil.version import __version__
 
@@ -25,7 +26,7 @@ class GossipSettings:
     plan: FederatedPlan
     topology: Topology
     curiosity: Curiosity | None = None
-    evaluations: int = 20
+    evaluations: int = EVALUATIONS
     patience: float = 60.0
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     device: Device = CPU

@@ -1,11 +1,11 @@
 """Collaborative training without a server: everybody talks with its neighbours, here or on many machines."""
 
-import time
+import sys
 from pathlib import Path
 
 from gradveil.errors import GradveilError
 from gradveil.federated.folder import SETTINGS, claiming
-from gradveil.federated.gossip.group import NEWS_SECONDS, START_SECONDS, Group, open_store
+from gradveil.federated.gossip.group import START_SECONDS, Group, open_store
 from gradveil.federated.gossip.peer import Peer
 from gradveil.federated.gossip.processes import MOST_HERE, run_local_peers
 from gradveil.federated.gossip.results import GossipResult, read_result
@@ -61,7 +61,7 @@ def join(
         except RuntimeError as error:
             remedy = "a free port of this machine" if rank == 0 else "the address of participant 0"
             raise GradveilError(f"no meeting at {rendezvous} within {START_SECONDS:g} s; use {remedy}") from error
-        group = Group(rank, plan.participants, store, settings.patience)
+        group = Group(rank, plan.participants, store, settings.patience, last_words=_say_last)
         try:
             with (
                 progress(_title(settings), plan.rounds, "steps") as advance,
@@ -71,10 +71,15 @@ def join(
             ):
                 Peer(settings, dataset, folder, group).train(advance)
         except GradveilError:
-            if rank == 0:  # the store is here: the others have to read in it first who is gone
-                time.sleep(2 * NEWS_SECONDS)
+            group.leave()
             raise
     return read_result(settings, folder) if rank == 0 else None
+
+
+def _say_last(text: str) -> None:
+    """In the words of the command line, since no error reaches it any more."""
+    sys.stderr.write(f"gradveil: {text}\n")
+    sys.stderr.flush()
 
 
 def _title(settings: GossipSettings) -> str:
