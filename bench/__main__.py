@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bench import attacks, engine, passes, scaling, scoring, searching, soteria, training, transforms
+from bench import attacks, engine, operations, passes, scaling, scoring, searching, soteria, training, transforms
 from gradveil.io.files import write_json
 from gradveil.version import __version__
 
@@ -17,6 +17,7 @@ PARTS = {
     "scoring": scoring,
     "transforms": transforms,
     "passes": passes,
+    "operations": operations,
     "training": training,
     "soteria": soteria,
     "attacks": attacks,

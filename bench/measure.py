@@ -46,20 +46,28 @@ def row_of_ratios(
 
 
 def side_by_side(
-    ours: Callable[[], object], baseline: Callable[[], object], *, turns: int, in_a_row: int = 1
+    ours: Callable[[], object],
+    baseline: Callable[[], object],
+    *,
+    turns: int,
+    in_a_row: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Comparison:
-    """Time both in `turns` turns after one run to warm up; in a turn each is called `in_a_row` times."""
+    """Time both in `turns` turns after one run to warm up; in a turn each is called `in_a_row` times.
+
+    With `clock=time.process_time`, for work in one thread, the time in which others had the core does not count.
+    """
     ours()
     baseline()
-    times = [(_seconds(ours, in_a_row), _seconds(baseline, in_a_row)) for _ in range(turns)]
+    times = [(_seconds(ours, in_a_row, clock), _seconds(baseline, in_a_row, clock)) for _ in range(turns)]
     ratios = [theirs / mine for mine, theirs in times]
     low, middle, high = statistics.quantiles(ratios, n=4)
     mine, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     return Comparison(mine, theirs, middle, (low, high))
 
 
-def _seconds(work: Callable[[], object], calls: int) -> float:
-    start = time.perf_counter()
+def _seconds(work: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
+    start = clock()
     for _ in range(calls):
         work()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls

@@ -31,6 +31,7 @@ from gradveil.recommending import (
     parse_candidate,
     recommend,
 )
+from gradveil.recommending.costs import MESSAGES
 from gradveil.recommending.plan import LEVELS
 from gradveil.training.networks import NetworkSource
 from gradveil.training.stage import Stage
@@ -65,10 +66,11 @@ def check_afresh(candidate: Candidate, data: Dataset, model: str, images: int, *
         )
         for attacker in candidate.threat.attackers(str(candidate.defense))
     ]
-    # None of those that the race may have looked at.
-    seen = set(spread_indices(data.train, LEVELS[-1].images, seed=0))
-    order = spread_indices(data.train, len(seen) + images + unit, seed=FRESH_SEED)
-    indices = [index for index in order if index not in seen][: unit * -(-images // unit)]
+    # None of those that the race, or its check of the answers, may have looked at.
+    seen = set(spread_indices(data.train, LEVELS[-1].images + max(RecommendPlan.check, MESSAGES * unit), seed=0))
+    count = max(MESSAGES // 2 * unit, unit * -(-images // unit))
+    order = spread_indices(data.train, len(seen) + count, seed=FRESH_SEED)
+    indices = [index for index in order if index not in seen][:count]
     measured = measure_all(
         [Cell(scenario, network, behind(scenario, indices)) for scenario in scenarios],
         data.train,

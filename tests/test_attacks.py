@@ -25,7 +25,7 @@ from gradveil.attacks.priors import (
     looking_inside,
 )
 from gradveil.attacks.sprint import sprint
-from gradveil.attacks.width import SEATS
+from gradveil.attacks.width import ENOUGH
 from gradveil.client import FedAvg, share
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
@@ -228,7 +228,7 @@ def test_the_loop_against_a_plain_one(fashion: Dataset, small_net: nn.Module) ->
 
 def test_many_restarts_share_a_batch_and_the_best_wins(fashion: Dataset, small_net: nn.Module) -> None:
     piece = evidence_of(small_net, batch_of(fashion, 0))
-    one, many = (Inversion(cosine_distance, Adam(), iterations=5, restarts=n) for n in (1, SEATS))
+    one, many = (Inversion(cosine_distance, Adam(), iterations=5, restarts=n) for n in (1, ENOUGH))
     assert many(piece).distance <= one(piece).distance + 1e-6
     single = [replace(one, restarts=n)(piece) for n in (2, 3)]
     assert single[1].distance <= single[0].distance
@@ -335,7 +335,7 @@ def test_starts(fashion: Dataset, small_net: nn.Module) -> None:
     piece = evidence_of(small_net, batch, public=fashion.train)
     first = {
         name: replace(attack, start=name)(piece, seed=3).images
-        for name in ("zeros", "pattern", "class-mean", "public-image")
+        for name in ("zeros", "pattern", "class-mean", "public-image", "informed")
     }
     assert 0 < float(first["zeros"].std()) < 0.01
     assert torch.allclose(first["pattern"][..., :7, :7], first["pattern"][..., 7:14, 14:21])
@@ -343,8 +343,11 @@ def test_starts(fashion: Dataset, small_net: nn.Module) -> None:
         own = to_unit(fashion.train.images[fashion.train.labels == label])
         torch.testing.assert_close(first["class-mean"][row], own.mean(0), atol=1e-5, rtol=0)
         assert bool(((own - first["public-image"][row]).abs().amax((1, 2, 3)) < 1e-4).any())
+    assert 0 < float((first["informed"] - first["class-mean"]).abs().max()) < 0.05
+    unseen = evidence_of(small_net, batch)
+    assert torch.equal(*(replace(attack, start=name)(unseen, seed=3).images for name in ("informed", "zeros")))
     with pytest.raises(GradveilError, match="needs public images"):
-        replace(attack, start="class-mean")(evidence_of(small_net, batch))
+        replace(attack, start="class-mean")(unseen)
     none = ImageSet(fashion.train.images[:0], fashion.train.labels[:0], fashion.train.classes)
     with pytest.raises(GradveilError, match="no public image of class"):
         replace(attack, start="class-mean")(evidence_of(small_net, batch, public=none))
@@ -408,7 +411,7 @@ def test_every_attack_leaves_the_model_and_the_gradient_alone(
     attack = ATTACKS[name]()
     model = build("mlp-16", SHAPE, 10).eval() if isinstance(attack, ClosedForm) else small_net
     if isinstance(attack, Inversion):
-        attack = replace(attack, iterations=2, restarts=min(attack.restarts, SEATS))
+        attack = replace(attack, iterations=2, restarts=min(attack.restarts, ENOUGH))
     batch = batch_of(fashion, 0)
     before = {key: tensor.clone() for key, tensor in model.state_dict().items()}
     gradients = share(model, batch)
@@ -539,12 +542,23 @@ def test_a_sprint_ends_the_attack_where_it_matches(fashion: Dataset, lenet: nn.M
     assert torch.equal(attack(evidence, seed=0).images, found.images)
 
 
-def test_where_sprints_get_stuck_the_search_has_the_rest(fashion: Dataset) -> None:
-    attack = parse_attack("tenth", iterations=90)
+def test_where_sprints_get_stuck_the_search_has_the_rest(fashion: Dataset, lenet: nn.Module) -> None:
+    attack, batch = parse_attack("tenth", iterations=90), batch_of(fashion, 8)
     assert isinstance(attack, Inversion)
-    evidence = evidence_of(untrained_model("convnet-2", fashion).eval(), batch_of(fashion, 8))
+    chance = torch.Generator().manual_seed(0)
+    noise = {name: torch.randn(value.shape, generator=chance) for name, value in share(lenet, batch).items()}
+    evidence = Evidence(lenet, noise, SHAPE, labels=batch.labels)
     found, spent = sprint(attack, evidence, seed=0)
     assert found is None
     assert 0 < spent < 90
     rest = replace(attack, sprints=0, iterations=90 - spent)
     assert torch.equal(attack(evidence, seed=0).images, rest(evidence, seed=0).images)
+
+
+def test_nothing_is_spent_on_sprints_where_there_is_max_pooling(fashion: Dataset) -> None:
+    attack = parse_attack("tenth", iterations=20)
+    assert isinstance(attack, Inversion)
+    evidence = evidence_of(untrained_model("convnet-2", fashion).eval(), batch_of(fashion, 8))
+    found, plain = attack(evidence, seed=0), replace(attack, sprints=0)(evidence, seed=0)
+    assert found.iterations == 20
+    assert torch.equal(found.images, plain.images)

@@ -34,7 +34,7 @@ from gradveil.federated import FederatedPlan, federate
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious.attacking import attack_recording
 from gradveil.federated.folder import SETTINGS
-from gradveil.federated.gossip.group import Group
+from gradveil.federated.gossip.group import _END, Group, _pack
 from gradveil.federated.gossip.peer import Peer
 from gradveil.federated.gossip.results import read_result
 from gradveil.federated.gossip.settings import GossipSettings
@@ -291,14 +291,17 @@ def test_federated_rounds_are_the_same(
 
 
 class Mirror(Group):
-    """A participant among mirrors: everybody sends what it sent last."""
+    """A participant among mirrors: everybody sends back what it gets, and zeros where it gets nothing."""
 
     def gather_texts(self, key: str, text: str) -> list[str]:
         return [text] * self.size
 
     def _transfer(self, leaving: Mapping[int, Tensor], arriving: Mapping[int, Tensor]) -> None:
         for other, flat in arriving.items():
-            flat.copy_(leaving[other]) if other in leaving else flat.zero_()
+            if other in leaving:
+                flat.copy_(leaving[other])
+            else:
+                flat.copy_(_pack({"zeros": torch.zeros(len(flat) - len(_END), dtype=torch.uint8)}))
 
 
 def test_a_participant_without_a_server_ends_with_the_same_weights(

@@ -77,7 +77,8 @@ def test_fast_scores_equal_the_reference_at_equal_points(
     labels = fashion.test.labels[scorer.order]
     expected = privacy(small_net, images, labels, scorer.order.tolist(), definition=how)
     found = scorer.privacy(policy)
-    assert found.values == pytest.approx(expected.values, abs=1e-4)
+    # Other batches round otherwise, by how much depends on the processor; images differ by a thousand times that.
+    assert found.values == pytest.approx(expected.values, abs=4e-4)
     assert found.evaluations == 5 * how.evaluations
 
 

@@ -1,5 +1,6 @@
 """Soteria against a plain loop over features, and the attacker who leaves out its layer."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from gradveil.attacks.objectives import Layers
 from gradveil.client import Aggregate, Client, FedAvg, share
 from gradveil.defenses import Precode, Soteria, feature_effects
 from gradveil.defenses.feature_effects import effect, features_of, largest_effects
+from gradveil.defenses.pruning import Prune
 from gradveil.errors import GradveilError
 from gradveil.models import build
 from gradveil.models.stochastic import stochastic_layers
@@ -119,6 +121,31 @@ def test_the_largest_effects_are_those_of_all_slopes(
         assert sorted(found.tolist()) == sorted(expected.indices[:count].tolist())
         if count == size // 3 and name != "unusual":
             assert slopes < (0.8 if images > 1 else 1.1) * size
+
+
+def test_directions_alone_take_nearly_the_same_features(fashion: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = build("lenet-6", SHAPE, 10, seed=1), batch_of(fashion, 5)
+    layer = last_layer(model)
+    kept = effect(model, batch.images, layer).mean(0).argsort(descending=True)[:100].tolist()
+    monkeypatch.setattr(feature_effects, "effect", lambda *_: pytest.fail("no slope is to be computed"))
+    common = []
+    for directions in (2, 8, 400):
+        found, again = (largest_effects(model, batch.images, layer, 100, directions).tolist() for _ in range(2))
+        assert found == again
+        common.append(len(set(found) & set(kept)))
+    assert common[0] < common[1] < common[2]
+    assert common[1] >= 85
+    assert common[2] >= 95
+    defense = Soteria(0.4, directions=8)
+    rough, exact = (1 - one.mask(model, batch.images, layer) for one in (defense, replace(defense, directions=300)))
+    assert int(rough.sum()) == int(exact.sum()) == Prune(0.4).count(len(rough))
+    assert not torch.equal(rough, exact)
+
+
+def test_without_forward_derivatives_directions_change_nothing(fashion: Dataset) -> None:
+    model, batch = unusual_net(), batch_of(fashion, 2)
+    expected = effect(model, batch.images, "4").mean(0).sort(descending=True, stable=True).indices[:20]
+    assert sorted(largest_effects(model, batch.images, "4", 20, 8).tolist()) == sorted(expected.tolist())
 
 
 def test_dead_features_come_last_in_their_order() -> None:

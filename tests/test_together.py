@@ -65,21 +65,28 @@ def test_nobody_sees_who_is_beside_it(fashion: Dataset, model: str, name: str) -
 
 
 @pytest.mark.parametrize("model", NETWORKS)
-def test_every_width_gives_the_same_numbers(fashion: Dataset, model: str) -> None:
+def test_every_width_that_is_tried_gives_the_same_numbers(fashion: Dataset, model: str) -> None:
     attack, attacked = parse_attack("adam+cosine", iterations=1), network(model)
     assert isinstance(attack, Inversion)
-    runs = [Restart.of(attack, evidence_of(attacked, fashion, index), index, 0) for index in range(12)]
-    slopes = []
-    for width in (4, 8, 12):
+    runs = [Restart.of(attack, evidence_of(attacked, fashion, index), index, 0) for index in range(3 * SEATS)]
+
+    def evaluate(state: State) -> tuple[object, object, Tensor]:
+        losses = state.closure()
+        assert state.guess.grad is not None
+        return losses, state.distances, state.guess.grad
+
+    first = State(attack, runs, together=True)
+    expected = evaluate(first)
+    assert first.batch is not None
+    widths = {*first.batch.width.trials, *first.batch.width.seconds}  # what other numbers gave is thrown out by now
+    assert SEATS in widths
+    for width in widths:
         state = State(attack, runs, together=True)
         assert state.batch is not None
         state.batch.width.trials = [width]
-        losses = state.closure()
-        assert state.guess.grad is not None
-        slopes.append((losses, state.distances, state.guess.grad))
-    for losses, distances, slope in slopes[1:]:
-        assert (losses, distances) == slopes[0][:2]
-        assert torch.equal(slope, slopes[0][2])
+        losses, distances, slope = evaluate(state)
+        assert (losses, distances) == expected[:2]
+        assert torch.equal(slope, expected[2])
 
 
 def test_a_batch_is_the_same_search_as_one_by_one(fashion: Dataset, small_net: nn.Module) -> None:
@@ -112,7 +119,8 @@ def test_attackers_who_know_the_defense_share_loops(
     assert same(run_together(tasks[4:])[0], five[4])
     task = tasks[2]
     alone = task.attack(task.evidence, seed=task.seed)
-    assert alone.history[0] == pytest.approx(five[2].history[0], rel=1e-3)
+    # Of 1 - cosine nothing is left below the last digit of 1.
+    assert alone.history[0] == pytest.approx(five[2].history[0], rel=1e-3, abs=5e-7)
 
 
 @pytest.mark.parametrize("how", ["simulate", "inside", "client"])
@@ -218,6 +226,14 @@ def test_what_a_search_raises_is_raised() -> None:
     assert ended == ["waits"] * 3
 
 
+@pytest.fixture
+def four_seats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor without AVX-512."""
+    monkeypatch.setattr("gradveil.attacks.width.SEATS", 4)
+    monkeypatch.setattr("gradveil.leakage.lots.SEATS", 4)
+
+
+@pytest.mark.usefixtures("four_seats")
 def test_the_quickest_width_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("gradveil.attacks.width.time.perf_counter", lambda: clock[0])
@@ -235,6 +251,7 @@ def test_the_quickest_width_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert width.chosen == 8
 
 
+@pytest.mark.usefixtures("four_seats")
 def test_widths_with_other_last_digits_are_not_tried() -> None:
     width = Width(32)
     numbers = {4: 1.0, 8: 1.0, 16: 1.0 + 2**-52, 32: 1.0}
@@ -245,6 +262,7 @@ def test_widths_with_other_last_digits_are_not_tried() -> None:
     assert width.chosen in (4, 8, 32)
 
 
+@pytest.mark.usefixtures("four_seats")
 def test_a_width_that_the_memory_does_not_hold_is_given_up() -> None:
     def evaluate(low: int, high: int) -> list[int]:
         if high - low > most:
@@ -258,7 +276,7 @@ def test_a_width_that_the_memory_does_not_hold_is_given_up() -> None:
     most = 4
     for _ in range(3):
         assert width.evaluate(evaluate) == list(range(32))
-    assert width.chosen == SEATS
+    assert width.chosen == 4
     most = 2
     with pytest.raises(torch.OutOfMemoryError):
         width.evaluate(evaluate)
@@ -282,6 +300,7 @@ def test_records_do_not_depend_on_which_attacks_shared_a_loop(
     assert other.scenario.setting == alone[0].scenario.setting
 
 
+@pytest.mark.usefixtures("four_seats")
 @pytest.mark.parametrize(
     ("attacks", "workers", "size"), [(1, 1, 4), (4, 2, 4), (20, 2, 4), (48, 2, 8), (100, 2, 8), (5, 1, 4), (8, 1, 8)]
 )

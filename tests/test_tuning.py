@@ -14,9 +14,9 @@ from audits import made_record
 from gradveil import datasets
 from gradveil.attacks import ATTACKS, ClosedForm, attack_settings, fast, idlg, parse_attack
 from gradveil.attacks.recipes import published_iterations
-from gradveil.auditing import estimate as estimate_module
 from gradveil.auditing import matrix as matrix_module
 from gradveil.auditing import plan as plan_module
+from gradveil.auditing import rough
 from gradveil.auditing.choice import Choice, Trial, attack_text, candidates
 from gradveil.auditing.effort import describe_effort, next_try
 from gradveil.auditing.estimate import AttackCost, trial_costs
@@ -130,8 +130,8 @@ def test_a_weak_setting_does_not_pass_for_a_strong_network(
     assert len(tuned.run.records) == 8
     assert not any("images" in line for line in tuned.missing)
     assert (
-        f"5 settings of fast:iterations=2 were tried on 2 images that are not audited: {choice.trials[0].words}"
-        in heard[1]
+        f"5 settings of fast:iterations=2 were tried on 2 images that are not audited. Taken for every defense: {choice.taken}. "
+        f"Tried: {choice.trials[0].words}" in heard[1]
     )
     assert f"Taken for every defense: {choice.taken}" in write_page(tuned).read_text()
 
@@ -222,7 +222,7 @@ def test_options_of_the_attack_become_its_settings(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(matrix_module, "run_audit", stop)
     monkeypatch.setattr(datasets, "load", lambda *args, **kwargs: None)
-    monkeypatch.setattr(estimate_module, "rough_seconds", lambda *args, **kwargs: None)
+    monkeypatch.setattr(rough, "rough_audit_seconds", lambda *args, **kwargs: None)
     for options in (
         "--tv 0.05 --start zeros --restarts 2 --rate 0.2",
         "--tv 1e-4",

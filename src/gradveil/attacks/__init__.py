@@ -20,6 +20,7 @@ from gradveil.attacks.recipes import (
     lbfgs_cosine,
     lbfgs_l2,
     parse_attack,
+    searches,
     sgd_cosine,
     tenth,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "lbfgs_cosine",
     "lbfgs_l2",
     "parse_attack",
+    "searches",
     "sgd_cosine",
     "tenth",
 ]

@@ -15,9 +15,9 @@ from gradveil.attacks.optimizers import Optimizer
 from gradveil.attacks.priors import GroupConsistency, Prior
 from gradveil.attacks.reconstruction import Reconstruction
 from gradveil.attacks.restarts import Restart
-from gradveil.attacks.sprint import sprint
+from gradveil.attacks.sprint import may_match, sprint
 from gradveil.attacks.starts import STARTS
-from gradveil.attacks.width import SEATS, most_together
+from gradveil.attacks.width import ENOUGH, most_together
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
 
@@ -36,7 +36,7 @@ class Inversion(Attack):
 
     - `iterations` of a run, and `restarts`: the best of up to so many runs wins.
     - `boxed` keeps the guess inside [0, 1] pixels.
-    - `start` is the first guess: noise, zeros, pattern, class-mean or public-image.
+    - `start` is the first guess: noise, zeros, pattern, class-mean, public-image or informed.
     - `good_enough` ends the attack: a run got to this fraction of the distance of an all-zero gradient.
     - `patience` ends a run on a plateau: so many iterations did not bring its best distance below `progress` times what it was.
     - `weighings` say what of the gradient counts.
@@ -44,8 +44,8 @@ class Inversion(Attack):
     - `draws` is what is known of what the network drew at random.
     - `averaging` takes the running mean of the guesses over about this fraction of the run. Signed steps jump around the image
       that they are after, and their mean is nearer to it.
-    - `sprints` are short runs of LBFGS before the search. Where one matches, the attack is over; else the search has the
-      iterations that they left, every evaluation counted.
+    - `sprints` are short runs of LBFGS before the search, on networks without max-pooling. Where one matches, the attack is
+      over; else the search has the iterations that they left, every evaluation counted.
     - `compiled` runs the loop through `torch.compile`. It needs a C++ compiler and pays for long runs. Simulations, priors that
       look inside and local training run as they are.
 
@@ -84,14 +84,14 @@ class Inversion(Attack):
 
     def __call__(self, evidence: Evidence, *, seed: int = 0, on_iteration: OnIteration | None = None) -> Reconstruction:
         """The best of the restarts."""
-        if self.sprints:
+        if self.sprints and may_match(evidence.model):
             found, spent = sprint(self, evidence, seed=seed, on_iteration=on_iteration)
             rest = replace(self, sprints=0, iterations=max(1, self.iterations - spent))
             return found or rest(evidence, seed=seed, on_iteration=on_iteration)
         restarts = [Restart.of(self, evidence, seed, restart) for restart in range(self.restarts)]
         if self.is_grouped:
             return best_of(minimise(self, restarts, on_iteration, together=True))
-        if self.restarts >= SEATS and not self.good_enough:
+        if self.restarts >= ENOUGH and not self.good_enough:
             return best_of(minimise_in_lots(restarts, on_iteration))
         runs: list[Reconstruction] = []
         for run in restarts:

@@ -83,9 +83,9 @@ def fast(*, iterations: int = 1000) -> Inversion:
 
 
 def tenth(*, iterations: int = 480) -> Inversion:
-    """adam+cosine in a tenth of its iterations: two sprints by LBFGS first, then a rate that falls all the way."""
+    """adam+cosine in a tenth of its iterations: two sprints by LBFGS, then from the public class mean, a large rate for long."""
     attack = adam_cosine(iterations=iterations)
-    return replace(attack, optimizer=Adam(0.1, schedule="exponential"), sprints=2, name="tenth")
+    return replace(attack, optimizer=Adam(0.1, schedule="cosine"), start="informed", sprints=2, name="tenth")
 
 
 # Name -> recipe, with everything as published, but that dlg, idlg and cpl start again where a run gets stuck: the published
@@ -174,6 +174,11 @@ def parse_attack(
             raise GradveilError(f"the rate of an attack must be a number above 0, got {rate:g}")
         changes["optimizer"] = replace(attack.optimizer, lr=rate)
     return replace(attack, **changes)
+
+
+def searches(text: str) -> bool:
+    """Whether the attack called `text` searches in iterations; a closed form has neither these nor other settings of a search."""
+    return isinstance(parse_attack(text), Inversion)
 
 
 def _once(attack: Inversion) -> Inversion:

@@ -10,6 +10,7 @@ from gradveil.attacks.loop import can_share
 from gradveil.attacks.priors import without_smoothness
 from gradveil.attacks.reconstruction import Reconstruction
 from gradveil.attacks.restarts import Restart
+from gradveil.attacks.sprint import may_match
 
 
 @dataclass(frozen=True)
@@ -89,4 +90,5 @@ def _kind(attack: Attack) -> Attack:
 
 
 def _shares(attack: Inversion, evidence: Evidence) -> bool:
-    return can_share(attack, evidence) and not (attack.is_grouped or attack.compiled or attack.sprints)
+    sprints = attack.sprints and may_match(evidence.model)
+    return can_share(attack, evidence) and not (attack.is_grouped or attack.compiled or sprints)

@@ -4,7 +4,8 @@ The effect of feature r_i is |r_i| / ||d r_i / d x||_2. A slope takes a backward
 what is asked for is which features have the largest effects, not how large these are. One forward derivative along a random
 direction z, standard normal, has (d r_i / d x) z for all features at once. It is normal with the slope as its deviation: the mean
 of k squares is the squared slope times chi2_k / k, whatever the network. So a few directions place every feature in an interval;
-only those whose interval reaches across the border are computed exactly.
+only those whose interval reaches across the border are computed exactly. Who can do with nearly the same features takes a fixed
+number of directions and no slope.
 """
 
 import warnings
@@ -52,9 +53,12 @@ def effect(model: nn.Module, images: Tensor, layer: str, features: Tensor | None
     return _ratio(values.detach()[:, chosen], torch.cat(lengths).T)
 
 
-def largest_effects(model: nn.Module, images: Tensor, layer: str, count: int) -> Tensor:
-    """The `count` features whose effects, as `effect` has them, have the largest means over images; of equal ones the first."""
-    effects = _estimate(model, images, layer, count)
+def largest_effects(model: nn.Module, images: Tensor, layer: str, count: int, directions: int = 0) -> Tensor:
+    """The `count` features whose effects, as `effect` has them, have the largest means over images; of equal ones the first.
+
+    With `directions` they are those of estimates from so many random directions, whatever the doubt.
+    """
+    effects = _rough_effects(model, images, layer, directions) if directions else _estimate(model, images, layer, count)
     while len(features := effects.doubtful(count)):
         # Those closest to the border first: once they are known the border is sharper, and others are clear of it.
         closest = features[: max(SETTLED, len(features) // 2)]
@@ -96,17 +100,30 @@ def _estimate(model: nn.Module, images: Tensor, layer: str, count: int) -> Effec
     """Effects from so many directions that more of them would cost more than the exact slopes they spare."""
     with torch.no_grad():
         values = features_of(model, images, layer)
-    known = Effects(torch.zeros_like(values), values.new_full((2, *values.shape), torch.inf))
+    known = _unknown_effects(values)
     chance, squares, directions = generator(0, "soteria", layer), torch.zeros_like(values), 0
     while len(known.doubtful(count)) > WORTH * (directions + DIRECTIONS):
-        try:
-            squares += _squared_derivatives(model, images, layer, chance)
-        except (NotImplementedError, RuntimeError):
-            # A layer without forward derivatives, or one that draws at random: slopes one by one, where other errors come again.
-            return known
+        found = _squared_derivatives(model, images, layer, DIRECTIONS, chance)
+        if found is None:
+            break
+        squares += found
         directions += DIRECTIONS
         known = estimate_effects(values, squares, directions)
     return known
+
+
+def _rough_effects(model: nn.Module, images: Tensor, layer: str, directions: int) -> Effects:
+    """Effects from so many directions, up to one factor for all of them, and taken for known."""
+    with torch.no_grad():
+        values = features_of(model, images, layer)
+    squares = _squared_derivatives(model, images, layer, directions, generator(0, "soteria", layer))
+    if squares is None:
+        return _unknown_effects(values)
+    return Effects(_ratio(values, squares.sqrt()), values.new_zeros((2, *values.shape)))
+
+
+def _unknown_effects(values: Tensor) -> Effects:
+    return Effects(torch.zeros_like(values), values.new_full((2, *values.shape), torch.inf))
 
 
 def estimate_effects(values: Tensor, squares: Tensor, directions: int) -> Effects:
@@ -119,9 +136,15 @@ def estimate_effects(values: Tensor, squares: Tensor, directions: int) -> Effect
     return Effects(value, torch.stack(spread))
 
 
-def _squared_derivatives(model: nn.Module, images: Tensor, layer: str, chance: torch.Generator) -> Tensor:
-    """The sum of ((d r_i / d x) z)^2 over random directions z, every image with its own, (B, n)."""
-    directions = torch.randn((DIRECTIONS, *images.shape), generator=chance).to(images)
+def _squared_derivatives(
+    model: nn.Module, images: Tensor, layer: str, count: int, chance: torch.Generator
+) -> Tensor | None:
+    """The sum of ((d r_i / d x) z)^2 over `count` random directions z, every image with its own, (B, n).
+
+    None for a network that has a layer without forward derivatives, or one that draws at random: its slopes are computed one by
+    one, where other errors come again.
+    """
+    directions = torch.randn((count, *images.shape), generator=chance).to(images)
 
     def derivative(direction: Tensor) -> Tensor:
         found: Tensor = torch.func.jvp(partial(features_of, model, layer=layer), (images,), (direction,))[1]
@@ -131,7 +154,10 @@ def _squared_derivatives(model: nn.Module, images: Tensor, layer: str, chance: t
         warnings.filterwarnings(
             "ignore", message="`torch.jit.script`"
         )  # of torch's own, in the first forward derivative
-        derivatives = torch.func.vmap(derivative, chunk_size=max(1, AT_ONCE // len(images)))(directions)
+        try:
+            derivatives = torch.func.vmap(derivative, chunk_size=max(1, AT_ONCE // len(images)))(directions)
+        except (NotImplementedError, RuntimeError):
+            return None
     return derivatives.square().sum(0)
 
 

@@ -81,7 +81,7 @@ class _Noise(Defense, ABC):
 
 @dataclass(frozen=True)
 class GaussianNoise(_Noise):
-    """`scale` x standard normal noise on every entry of the gradient."""
+    """Add normal noise of standard deviation `scale` to every entry of the gradient."""
 
     name: ClassVar[str] = "gaussian"
 
@@ -95,7 +95,7 @@ class GaussianNoise(_Noise):
 
 @dataclass(frozen=True)
 class LaplacianNoise(_Noise):
-    """`scale` x Laplace(0, 1) noise on every entry of the gradient; its variance is 2 scale^2."""
+    """Add `scale` x Laplace(0, 1) noise to every entry of the gradient; its variance is 2 scale^2."""
 
     name: ClassVar[str] = "laplacian"
 

@@ -160,6 +160,16 @@ class Scorer:
         return len(self.held_out) - self.kept
 
     @property
+    def accuracy_gradients(self) -> int:
+        """Gradients that S_acc of one policy takes on all batches."""
+        return self.distinct_batches * min(self.batch_size, self.available)
+
+    @property
+    def gradients(self) -> int:
+        """Gradients that both scores of one policy take."""
+        return self.images * self.privacy_score.evaluations + self.accuracy_gradients
+
+    @property
     def distinct_batches(self) -> int:
         """Batches for S_acc that have no image in common."""
         return min(self.batches, self.available // min(self.batch_size, self.available))

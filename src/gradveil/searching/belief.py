@@ -118,19 +118,28 @@ def _share(
     values = values - centre
     traits = (traits - traits.mean(0)) / traits.std(0).clamp_min(1e-9)
     scale = torch.maximum(values.var() - errors.mean(), values.var() / 10)
-    # A number for every pair takes memory: nothing is kept that is not needed, and sums are made in place.
+    # A number for every pair takes memory: nothing is kept that is not needed, and every step is done in place.
     smooth = torch.cdist(traits, traits).square_()
-    smooth.div_(-2 * smooth.median().clamp_min(1e-9)).exp_()
+    smooth.div_(-2 * _median(smooth).clamp_min(1e-9)).exp_()
     linear = (traits @ traits.T).div_(traits.shape[1])
     settings, own = _likeliest(smooth, linear, scale, values, errors)
     prior = smooth.mul_(settings[0]).add_(linear.mul_(settings[1])).add_(1).mul_(scale)
     prior.diagonal().add_(scale * own)
     root = linear.copy_(prior)
     root.diagonal().add_(errors)
-    root = torch.linalg.cholesky(root)
-    half = torch.linalg.solve_triangular(root, prior, upper=False)
+    torch.linalg.cholesky(root, out=root)
     white = torch.linalg.solve_triangular(root, values[:, None], upper=False)
-    return (centre + (half.T @ white)[:, 0]).numpy(), prior.sub_(half.T @ half).numpy()
+    half = torch.linalg.solve_triangular(root, prior, upper=False)
+    del root, linear
+    return (centre + (half.T @ white)[:, 0]).numpy(), prior.addmm_(half.T, half, alpha=-1).numpy()
+
+
+def _median(values: Tensor) -> Tensor:
+    """The lower median, as torch has it, without the positions that torch's takes memory for."""
+    flat = values.flatten().numpy().copy()
+    middle = (len(flat) - 1) // 2
+    flat.partition(middle)
+    return torch.tensor(flat[middle], dtype=values.dtype)
 
 
 def _likeliest(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
+from gradveil.scores import Scorer
+from gradveil.searching.controls import CONTROLS
 from gradveil.searching.sampling import SAMPLERS, MakeSampler
 
 # Sampling goes on while too few policies pass the filter, but not for ever.
@@ -59,6 +61,27 @@ class SearchPlan:
         """`sampler` itself, or the one it names."""
         return lookup(SAMPLERS, self.sampler, "sampler") if isinstance(self.sampler, str) else self.sampler
 
-    def race_gradients(self, look: int) -> int:
-        """What the race may take where nothing else is said and a first look at an image takes `look` gradients."""
-        return LOOKS_PER_POLICY * look * self.policies
+    def last_gradients(self, scorer: Scorer, batches: int) -> int:
+        """What is set aside for the end: the last measurement, controls, and a partner for the hybrid.
+
+        `batches` are the gradients of one policy's S_acc.
+        """
+        fresh = min(self.fresh, scorer.images // 2) * max(1, scorer.privacy_score.evaluations)
+        return (self.keep + CONTROLS) * fresh + (1 + CONTROLS) * batches
+
+    def most_gradients(self, scorer: Scorer, batches: int) -> int:
+        """What a search may take in all, unless first looks alone take more."""
+        race = LOOKS_PER_POLICY * look_gradients(scorer) * self.policies
+        return self.gradients or race + self.last_gradients(scorer, batches)
+
+    def expected_gradients(self, scorer: Scorer) -> int:
+        """About what a search takes: most spend what they may. A sampler that learns needs S_acc of every policy."""
+        batches = scorer.accuracy_gradients
+        first = self.first_look * look_gradients(scorer) + (0 if self.sampler == "random" else batches)
+        least = self.policies * first + self.last_gradients(scorer, batches)
+        return max(least, self.most_gradients(scorer, batches))
+
+
+def look_gradients(scorer: Scorer) -> int:
+    """Gradients of a first look at one image."""
+    return max(1, (scorer.privacy_score.quick or scorer.privacy_score).evaluations)

@@ -11,6 +11,7 @@ from scipy.special import ndtri
 
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
+from gradveil.scores import Scorer
 from gradveil.searching.belief import believe
 from gradveil.searching.board import Board
 from gradveil.searching.conclusion import close_trials, conclude
@@ -56,6 +57,10 @@ class PublishedPlan:
     def threshold_for(self, definition: str) -> float:
         """T_acc for scores by this definition."""
         return lookup(THRESHOLDS, definition, "definition") if self.threshold is None else self.threshold
+
+    def expected_gradients(self, scorer: Scorer) -> int:
+        """About what it takes: every policy in full."""
+        return self.policies * scorer.gradients
 
 
 def run_published(board: Board, plan: PublishedPlan, workers: Workers, say: Callable[[str], None]) -> SearchResult:

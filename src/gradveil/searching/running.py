@@ -20,7 +20,7 @@ from gradveil.searching.accuracy_filter import AccuracyFilter
 from gradveil.searching.belief import Belief, believe, surest
 from gradveil.searching.board import Board
 from gradveil.searching.conclusion import close_trials, conclude
-from gradveil.searching.controls import CONTROLS, Controls
+from gradveil.searching.controls import Controls
 from gradveil.searching.ledger import Ledger, fingerprint
 from gradveil.searching.plan import MOST_DRAWS, SearchPlan
 from gradveil.searching.published import PublishedPlan, run_published
@@ -171,6 +171,7 @@ class _Search:
         sharing = self.plan.sharing and (self.level == "quick" or "quick" not in self.costs)
         with using_one_thread():
             if looks:
+                self.beliefs.pop(self.level, None)  # before the next one takes memory for every pair
                 self.beliefs[self.level] = believe(looks, pixels if sharing else None)
 
     def rank(self, contenders: list[Policy]) -> list[Policy]:
@@ -259,8 +260,8 @@ class _Search:
 
     def gradients_left(self) -> int:
         """What the race may still take, when the last measurement, controls and a partner for the hybrid are set aside."""
-        last = (self.plan.keep + CONTROLS) * self.fresh * self.costs["full"] + (1 + CONTROLS) * sum(self.filter.rows)
-        most = self.plan.gradients or self.plan.race_gradients(min(self.costs.values())) + last
+        batches = sum(self.filter.rows)
+        most, last = (count(self.scorer, batches) for count in (self.plan.most_gradients, self.plan.last_gradients))
         return max(0, most - self.board.gradients_spent() - last)
 
     def compute(self, title: str, goals: Mapping[Policy, Goal]) -> None:

@@ -3,6 +3,7 @@
 Every function returns a new tensor. `signs` is `(B,)` of +1 and -1, on the CPU.
 """
 
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -85,26 +86,47 @@ def grayscale(images: Tensor, magnitude: float) -> Tensor:
 def autocontrast(images: Tensor, magnitude: float) -> Tensor:
     """Stretch every channel linearly to 0..255."""
     channels = images.view(images.shape[0] * images.shape[1], -1)
-    low = channels.amin(1, keepdim=True).to(torch.float64)
-    high = channels.amax(1, keepdim=True).to(torch.float64)
-    flat = low == high
-    # Tensor by tensor: torch computes number / tensor as number * (1 / tensor), which rounds twice.
-    scale = torch.where(flat, 1.0, torch.full_like(high, 255.0).div_(high - low))
-    offset = torch.where(flat, 0.0, -low * scale)
+    ends = zip(channels.amin(1).tolist(), channels.amax(1).tolist(), strict=True)
+    stretches = [_stretch(low, high) for low, high in ends]
+    if all(stretch.scale == 1 for stretch in stretches):
+        return images.clone()
+    scale, shift = (
+        torch.tensor(values, dtype=torch.float32, device=images.device).view(-1, 1)
+        for values in zip(*((stretch.scale, stretch.shift) for stretch in stretches), strict=True)
+    )
+    done = to_bytes(convert(channels, torch.float32).mul_(scale).add_(shift))
+    for number, stretch in enumerate(stretches):
+        if not stretch.floats_agree:
+            done[number] = stretch.table.to(images.device).index_select(0, channels[number].to(torch.int32))
+    return done.view(images.shape)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """How autocontrast maps one channel: Pillow's table, and floats that truncate to it."""
+
+    table: Tensor
+    scale: float
+    shift: float
+    floats_agree: bool
+
+
+@lru_cache(maxsize=1 << 16)
+def _stretch(low: int, high: int) -> _Stretch:
+    """For a channel between `low` and `high`; kept, because images of a dataset share few such pairs."""
+    levels = np.arange(256)
+    if low == high or high - low == 255:
+        return _Stretch(torch.from_numpy(levels.astype(np.uint8)), 1.0, 0.0, True)
     # Two roundings in double precision, as Pillow's table has them: 254.99999999999997 must stay below 255.
-    levels = torch.arange(256, dtype=torch.float64, device=images.device)
-    table = to_bytes(levels * scale + offset)
+    scale = 255.0 / (high - low)
+    table = np.trunc(levels * scale - low * scale).clip(0, 255)
     # Floats truncate alike if they are pushed off the integers to the side that the brightest level is on. Values that are
     # not whole are at least 1/255 away from one. Of the darkest level 0 or a little less makes 0 in either case.
-    pushed = offset + torch.where(table.gather(1, high.to(torch.int64)) == 255, 1.0, -1.0) / 1024
-    short, shift = scale.to(torch.float32), pushed.to(torch.float32)
-    wrong = to_bytes(levels.to(torch.float32) * short + shift) != table
-    wrong &= (levels >= low) & (levels <= high)
-    done = to_bytes(convert(channels, torch.float32).mul_(short).add_(shift))
-    again = wrong.any(1).nonzero().view(-1)
-    if len(again):  # where more levels than the brightest become whole
-        done[again] = table[again].gather(1, channels[again].to(torch.int64))
-    return done.view(images.shape)
+    short = np.float32(scale)
+    shift = np.float32(-low * scale + (1 if table[high] == 255 else -1) / 1024)
+    floats = np.trunc(levels.astype(np.float32) * short + shift).clip(0, 255)
+    agree = bool((floats == table)[low : high + 1].all())  # not where more levels than the brightest become whole
+    return _Stretch(torch.from_numpy(table.astype(np.uint8)), float(short), float(shift), agree)
 
 
 def equalize(images: Tensor, magnitude: float) -> Tensor:
