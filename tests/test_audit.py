@@ -21,7 +21,6 @@ from gradveil.auditing import (
 from gradveil.auditing import matrix as matrix_module
 from gradveil.auditing.claim import Claim, claim, read_claim
 from gradveil.auditing.command import command_of
-from gradveil.auditing.doubtful_weights import doubt_weights
 from gradveil.auditing.matrix import run_audit, spread_indices
 from gradveil.auditing.perception import lpips_metric, perceptual_distances
 from gradveil.auditing.tables import PERCEPTION
@@ -34,7 +33,7 @@ from gradveil.naming import split_names
 from gradveil.training import networks
 from gradveil.training.networks import NetworkSource
 from gradveil.training.stage import Stage
-from gradveil.types import Dataset, ImageSet, to_unit
+from gradveil.types import Dataset, ImageSet
 
 # A closed form on a network of fully connected layers: real reconstructions in no time.
 SETTINGS = AuditSettings(
@@ -332,20 +331,3 @@ def test_weights_that_were_trained_with_a_bottleneck_are_audited(small: Dataset,
     assert {verdict.defense for verdict in study.verdicts} == {"none", "random", "precode:k=4"}
     assert {verdict.stage for verdict in study.verdicts} == {"trained, weights as given"}
     assert not study.run.problems
-
-
-def test_weights_that_classify_by_chance_are_doubted(fashion: Dataset) -> None:
-    """Trained on normalised images, audited without saying so: the usual mistake."""
-    test = fashion.test.take(range(200))
-    # Nearest class mean as a linear network: right far more often than chance, on images as they are.
-    means = torch.stack(
-        [to_unit(fashion.train.images[fashion.train.labels == one]).mean(0).flatten() for one in range(10)]
-    )
-    network = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
-    with torch.no_grad():
-        network[1].weight.copy_(means)
-        network[1].bias.copy_(-means.square().sum(1) / 2)
-    assert doubt_weights(network, test) is None
-    assert "--normalize" in (doubt_weights(nn.Sequential(nn.Threshold(9.0, 1.0), network), test) or "")
-    assert doubt_weights(nn.Sequential(nn.Flatten(), nn.Linear(784, 1)), test) is None  # one score for all classes
-    assert network.training

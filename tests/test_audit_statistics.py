@@ -36,7 +36,7 @@ from gradveil.leakage.identification import identification_of
 from gradveil.leakage.lineups import Rank
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
-from gradveil.proportions import binomial_p, exact_interval, newcombe, proportion, upper_bound
+from gradveil.proportions import binomial_p, clustered_proportion, exact_interval, newcombe, proportion, upper_bound
 from gradveil.training.stage import Stage
 
 BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", Stage(), "none", "adam+cosine", 3, 0)
@@ -391,7 +391,7 @@ RULES: list[tuple[str, list[int], list[int], Level, Grade, str]] = [
     ("undefended leaks, defended does not", [1] * N, even(N), PROTECTS, "nothing found", "within a tolerance of 60%"),
     ("both leak", [1] * N, [3] * N, LEAKS, "faint", "Without it the right image ranks above 100% of the others"),
     ("mostly first", [1] * N, [1] * 70 + even(50), LEAKS, "recognisable", "for 70 of 120 (chance 1.2)"),
-    ("a little above chance", [1] * N, [max(1, p - 16) for p in even(N)], LEAKS, "faint", "rarely picked out"),
+    ("a little above chance", [1] * N, [max(1, p - 16) for p in even(N)], LEAKS, "faint", "less often than not"),
     ("few are found", [1] * N, [1] * 8 + even(N - 8), LEAKS, "faint", "for 8 of 120"),
     (
         "leaks more than undefended",
@@ -678,6 +678,29 @@ def test_as_many_images_as_needed_show_a_leak(percentile: float) -> None:
         assert found is not None
         seen += 2 * found.strongest_p < 0.05
     assert 0.7 <= seen / 300 <= 0.95
+
+
+def test_intervals_of_batches_count_messages_and_luck_counts_images() -> None:
+    rng = np.random.default_rng(16)
+    covered, narrow = 0, 0
+    for _ in range(200):
+        # Twelve messages of eight: some give everything away, most nothing. On average 60% of the decoys are beaten.
+        leaking = rng.random(12) < 0.2
+        places = np.where(leaking[:, None], 1, rng.integers(1, 102, (12, 8))).ravel()
+        ranks = [Rank(i, int(place), CROWD) for i, place in enumerate(places)]
+        found, alone = identification_of(ranks, [i // 8 for i in range(96)]), identification_of(ranks)
+        assert found is not None
+        assert alone is not None
+        assert (found.p, found.percentile, found.messages) == (alone.p, alone.percentile, 12)
+        covered += found.low <= 0.6 <= found.high and found.first.upper >= 0.2 + 0.8 / 101
+        narrow += alone.low <= 0.6 <= alone.high and alone.first.upper >= 0.2 + 0.8 / 101
+    assert covered >= 0.9 * 200
+    assert narrow < 0.9 * 200  # as if each image had been alone in its message
+    # Three messages, however many images they have, prove nothing safe.
+    three = identification_of([Rank(i, 1 + i, CROWD) for i in range(96)], [i % 3 for i in range(96)])
+    assert three is not None
+    assert three.high > 0.8
+    assert clustered_proportion([(0, 1)] * 30).upper == pytest.approx(proportion(0, 30).upper, abs=0.01)
 
 
 def test_power_is_said_beforehand() -> None:

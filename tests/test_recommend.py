@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -6,14 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gradveil.auditing.findings import Findings
 from gradveil.cli import main
 from gradveil.client import FedAvg
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.leakage.threat import THREATS, parse_threat
-from gradveil.recommending import Recommendation, RecommendPlan, default_candidates, pareto_front, parse_candidate
+from gradveil.recommending import (
+    Candidate,
+    Recommendation,
+    RecommendPlan,
+    default_candidates,
+    pareto_front,
+    parse_candidate,
+)
 from gradveil.recommending import recommend as race
 from gradveil.recommending.answers import headline_of
+from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.page import page_of
 from gradveil.recommending.plan import Level
@@ -21,7 +31,7 @@ from gradveil.recommending.survivors import LONG_ENOUGH, survivors
 from gradveil.types import Dataset
 
 LEVELS = (Level(4, 3, 1, 1), Level(6, 4, 1, 1))
-PLAN = RecommendPlan("mlp-16", ("gaussian:100", "clip:1", "batch:2"), levels=LEVELS)
+PLAN = RecommendPlan("mlp-16", ("gaussian:100", "clip:1", "batch:2"), levels=LEVELS, check=16)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +127,35 @@ def test_what_is_said_follows_from_the_figures(whole: Recommendation) -> None:
     assert headline_of([figures["none"]], 0.6).startswith("Nothing was tried besides no defense")
 
 
+def test_answers_are_checked_on_images_that_nothing_was_chosen_by(
+    small: Dataset, whole: Recommendation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = {one.name: one for one in whole.figures if one.checked}
+    cheapest = whole.answers[0]
+    assert cheapest.candidate in checked
+    assert "nothing was chosen by" in cheapest.text
+    assert all(one.n == PLAN.check for one in checked.values())
+
+    # The same race, but its first answer gives everything away in the check.
+    attack, seen, later = CandidateAttacks.run, set[int](), dict[str, set[int]]()
+
+    def run(attacks: CandidateAttacks, candidate: Candidate, iterations: int, indices: Sequence[int]) -> Findings:
+        if len(indices) != PLAN.check:  # a round
+            seen.update(indices)
+            return attack(attacks, candidate, iterations, indices)
+        later[candidate.name] = set(indices)
+        if candidate.name == cheapest.candidate:
+            candidate, iterations = parse_candidate("none", PLAN.threat), 60
+        return attack(attacks, candidate, iterations, indices)
+
+    monkeypatch.setattr(CandidateAttacks, "run", run)
+    found = race(PLAN, small, tmp_path)
+    assert cheapest.candidate in {one.name for one in found.figures if one.checked and one.leaks}
+    assert found.answers[0].candidate != cheapest.candidate
+    assert cheapest.candidate in later
+    assert all(seen.isdisjoint(indices) for indices in later.values())
+
+
 def test_what_does_not_fit_into_the_budget_is_named(small: Dataset, tmp_path: Path) -> None:
     ticks = iter(range(10**6))
     # Every look at the clock takes a second; the budget is over when the undefended gradient has been attacked.
@@ -142,6 +181,7 @@ def test_candidates_change_the_deployment_or_the_gradient(small: Dataset) -> Non
     [
         (["--budget", "0"], "above 0 minutes"),
         (["--points", "-1"], "0 to 100 points"),
+        (["--check", "-1"], "0 to 10000 images"),
         (["--candidates", "batch:many"], "batch:8"),
         (["--candidates", "nosuch"], "unknown defense"),
         (["--candidates", "none"], "besides none"),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradveil import attacks
+from gradveil.auditing.answers import answers_of
 from gradveil.auditing.matrix import behind, run_audit, spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.situation import Situations
@@ -165,6 +166,8 @@ def test_one_audit_of_several_threats_is_one_row_of_steps(small: Dataset, tmp_pa
     assert [step.threat for step in steps] == ["worst-case", "pairs"]
     assert [{verdict.n for verdict in step.verdicts.values()} for step in steps] == [{2}, {2}]
     assert steps[1].description.startswith("2 images per participant")
+    ((dataset, model),) = study.steps
+    assert "Under pairs, the last of 2 threats, " in answers_of(study, dataset, model)[0].text
     page = write_page(study).read_text()
     assert "from the worst case to what is deployed" in page
     assert page.index("from the worst case to what is deployed") < page.index("<details")  # not folded away

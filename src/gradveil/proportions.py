@@ -1,6 +1,7 @@
 """How often, and how sure that is: fractions of images with exact bounds."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 from scipy.special import ndtri
 
 from gradveil.errors import GradveilError
-from gradveil.statistics import CONFIDENCE
+from gradveil.statistics import CONFIDENCE, bounded_mean_interval
 
 if TYPE_CHECKING:
     from scipy.stats._result_classes import BinomTestResult
@@ -32,6 +33,18 @@ def proportion(count: int, n: int, *, confidence: float = CONFIDENCE) -> Proport
     """The fraction with its exact interval and its exact upper bound (Clopper and Pearson, 1934)."""
     low, high = exact_interval(count, n, confidence=confidence)
     return Proportion(count, n, count / n, low, high, upper_bound(count, n, confidence=confidence), confidence)
+
+
+def clustered_proportion(counts: Sequence[tuple[int, int]], *, confidence: float = CONFIDENCE) -> Proportion:
+    """The fraction where successes come in groups, each so many of so many: bounds for the mean fraction of a group.
+
+    They hold however alike the members of a group are.
+    """
+    count, n = (sum(column) for column in zip(*counts, strict=True))
+    fractions = [found / size for found, size in counts]
+    low, high = bounded_mean_interval(fractions, confidence)
+    upper = bounded_mean_interval(fractions, 2 * confidence - 1)[1]  # one-sided
+    return Proportion(count, n, count / n, min(low, count / n), max(high, count / n), max(upper, count / n), confidence)
 
 
 def exact_interval(count: int, n: int, *, confidence: float = CONFIDENCE) -> tuple[float, float]:

@@ -150,6 +150,7 @@ def _loss(
     defense: str, bare: dict[int, Accuracy], defended: dict[int, Accuracy], low: float, high: float, source: Source
 ) -> AccuracyLoss:
     without, within = float(np.mean(_values(bare))), float(np.mean(_values(defended)))
+    low, high = max(low, without - 1), min(high, without)  # two trainings say little, but no more is lost than there is
     images = min(one.test_images for one in [*bare.values(), *defended.values()])
     known = _SOURCES[source].format(seeds=len(defended), images=images)
     text = (

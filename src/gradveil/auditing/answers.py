@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.study import DefenseSummary, Study
@@ -16,8 +16,11 @@ LEAK, HELP, COST = "Do I leak?", "What helps most?", "What does it cost?"
 _BEST_FIRST: tuple[Level, ...] = (PROTECTS, CANNOT_TELL, LEAKS)
 _LEAKING: dict[Grade, tuple[str, str]] = {
     "exact": ("Yes, exactly.", "The private images themselves are rebuilt."),
-    "recognisable": ("Yes.", "More often than not the right image is picked out of all others of its class:"),
-    "faint": ("Yes, faintly.", "The right image ranks higher than chance. It is rarely picked out of all others:"),
+    "recognisable": ("Yes.", "The right image is picked out of all others of its class:"),
+    "faint": (
+        "Yes, faintly.",
+        "The right image ranks higher than chance. It is picked out of all others of its class:",
+    ),
 }
 
 
@@ -45,7 +48,9 @@ def answers_of(study: Study, dataset: str, model: str) -> tuple[Answer, Answer, 
     bare = next((one for one in summaries if one.overall.defense == UNDEFENDED), None)
     tried = defenses_of(summaries)
     best = most_helpful(summaries)
-    return _leak(bare), _help(bare, tried, best), _cost(study, dataset, model, bare, best)
+    leak = _leak(bare)
+    leak = replace(leak, text=f"{leak.text}{_deployed(study, dataset, model)}")
+    return leak, _help(bare, tried, best), _cost(study, dataset, model, bare, best)
 
 
 def defenses_of(summaries: Sequence[DefenseSummary]) -> list[DefenseSummary]:
@@ -90,6 +95,16 @@ def _leak(bare: DefenseSummary | None) -> Answer:
     else:
         short, text = "No leak found.", "The attacks tried get nothing, even without a defense. Others may do better."
     return Answer(LEAK, short, text, bare.overall.grade if bare.overall.level == LEAKS else "unclear", *_rank(found))
+
+
+def _deployed(study: Study, dataset: str, model: str) -> str:
+    """What is left of it under the last of several threats, the one closest to what is deployed; empty where there is one."""
+    steps = study.steps.get((dataset, model))
+    verdict = steps[-1].verdicts.get(UNDEFENDED) if steps else None
+    if not steps or verdict is None:
+        return ""
+    what = f"it leaks, too ({verdict.grade})" if verdict.level == LEAKS else f"nothing was found in {verdict.n} images"
+    return f" Under {steps[-1].threat}, the last of {len(steps)} threats, {what}."
 
 
 def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: DefenseSummary | None) -> Answer:
@@ -158,7 +173,9 @@ def _rank(found: Identification | None) -> tuple[str, str, str]:
     """Figure, interval and unit of an answer; empty where no image has a decoy."""
     if found is None:
         return "", "", ""
-    unit = f"of {found.decoys:.0f} others of its class rank below the right image, on average. Chance: 50%. n={found.n}"
+    unit = (
+        f"of the others of its class rank below the right image, on average (95% interval; chance is 50%; n={found.n})"
+    )
     return f"{found.percentile:.0%}", found.interval, unit
 
 

@@ -71,7 +71,7 @@ class Choice:
         tried = "; ".join(one.words for one in self.trials)
         return (
             f"{self.stage}: {len(self.trials)} settings of {self.attack} were tried on {len(self.images)} images that are not "
-            f"audited: {tried}. Taken for every defense: {self.taken}"
+            f"audited. Taken for every defense: {self.taken}. Tried: {tried}"
         )
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gradveil.attacks import Attack, Inversion, Reconstruction
+from gradveil.attacks.attack import OnIteration
 from gradveil.auditing.choice import candidates
 from gradveil.auditing.matrix import spread_indices
 from gradveil.auditing.plan import AuditPlan
@@ -23,16 +24,16 @@ from gradveil.leakage.shares import Share
 from gradveil.parallel import LOCAL, starting_workers, using_one_thread
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
+from gradveil.scores import Scorer
 from gradveil.training.early import EARLY, train_steps
 from gradveil.training.networks import NetworkSource
 from gradveil.training.recipe import Recipe
 from gradveil.training.stage import Stage
+from gradveil.transforms import Policy
 from gradveil.types import Dataset
 
-# Of every attack, after one that warms up; of a training.
-ITERATIONS, TRAINING_STEPS = 3, 2
-# So many iterations, or training steps, take long enough to say so before.
-WORTH_MEASURING, WORTH_TRAINING = 5000, 300
+# Of every attack, after one that warms up; of a training; images of a score.
+ITERATIONS, TRAINING_STEPS, SCORED = 3, 2, 4
 
 
 @dataclass(frozen=True)
@@ -128,49 +129,6 @@ def estimate_audit(
     return AuditEstimate(tuple(costs), trainings, steps, per_step, workers)
 
 
-def rough_seconds(plan: AuditPlan, dataset: Dataset, *, workers: int) -> float | None:
-    """What all of the plan takes, from a few iterations of its first attack; None where it is too little to be worth that."""
-    # More images than there are would be refused by the audit, too, but after this was said.
-    indices = spread_indices(dataset.private_and_public(plan.split)[0], plan.images, seed=plan.seed)
-    scenarios = [
-        one for defense in plan.defenses for where in plan.every_stage
-        for one in plan.scenarios(dataset.name, where, defense)
-    ]  # fmt: skip
-    iterations = sum(one.attack.steps * (plan.images // one.batch) for one in scenarios)
-    _, steps = training_steps(plan, dataset)
-    if iterations + steps < WORTH_MEASURING:
-        return None
-    source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, device=plan.device)
-    first = next(one for one in scenarios if one.stage == plan.every_stage[0])
-    stage = first.stage if first.stage.unit == "weights" else Stage()
-    with using_one_thread():
-        _, cost = attack_cost(source.at(stage, first.defense).module, dataset, indices, replace(first, stage=stage))
-    attacks = cost.seconds / max(1, cost.iterations) * iterations
-    return (attacks + steps * (seconds_per_step(source, dataset) if steps else 0.0)) / workers
-
-
-def rough_attack_seconds(
-    scenario: Scenario, network: nn.Module, dataset: Dataset, indices: list[int], *, workers: int
-) -> float | None:
-    """What attacks on these images take, from a few iterations of the first; None where it is too little to be worth that."""
-    messages = len(indices) // scenario.batch
-    if messages * scenario.attack.steps < WORTH_MEASURING:
-        return None
-    with using_one_thread():
-        _, cost = attack_cost(network, dataset, indices, scenario)
-    return messages * cost.seconds / min(workers, messages)
-
-
-def rough_training_seconds(
-    source: NetworkSource, dataset: Dataset, recipe: Recipe, *, trainings: int = 1, workers: int = 1
-) -> float | None:
-    """What trainings take, from two steps without a defense; None where they are too short to be worth that."""
-    steps = trainings * recipe.epochs * -(-len(dataset.train) // recipe.batch_size)
-    if steps < WORTH_TRAINING:
-        return None
-    return steps * seconds_per_step(source, dataset, recipe) / min(workers, trainings)
-
-
 def training_steps(plan: AuditPlan, dataset: Dataset) -> tuple[int, int]:
     """How many whole trainings a plan makes, and how many steps with those of its stages."""
     steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
@@ -214,7 +172,9 @@ def attack_cost(
         share = Share.of(scenario, network, private, tuple(indices[: scenario.batch]), public)
         attack = share.adapted_attack(scenario)
         setup = time.perf_counter() - start
-        first, per_iteration = iteration_times(attack, share)
+        first, per_iteration = iteration_times(
+            attack, lambda look: attack(share.evidence, seed=share.seed, on_iteration=look)
+        )
         noise = torch.rand(share.transformed.shape, generator=generator(scenario.seed, "noise")).to(
             scenario.device.torch
         )
@@ -237,8 +197,11 @@ def attack_cost(
     return key, cost
 
 
-def iteration_times(attack: Attack, share: Share) -> tuple[float, float]:
-    """Seconds until the first iteration is over, and per iteration from then on; 0 where the attack ends with the first."""
+def iteration_times(attack: Attack, run: Callable[[OnIteration], object]) -> tuple[float, float]:
+    """Seconds until the first iteration is over, and per iteration from then on; 0 where the attack ends with the first.
+
+    `run` makes the attack and calls what it is given after every iteration.
+    """
     # Restarts may take their steps at once: a mean over whole rounds of them is right in either case.
     together = attack.restarts if isinstance(attack, Inversion) else 1
     times: list[float] = []
@@ -250,7 +213,7 @@ def iteration_times(attack: Attack, share: Share) -> tuple[float, float]:
 
     start = time.perf_counter()
     try:
-        attack(share.evidence, seed=share.seed, on_iteration=look)
+        run(look)
     except _Enough:
         pass
     else:
@@ -267,3 +230,13 @@ def seconds_per_step(source: NetworkSource, dataset: Dataset, recipe: Recipe = E
         start = time.perf_counter()
         take(TRAINING_STEPS)
         return (time.perf_counter() - start) / TRAINING_STEPS
+
+
+def seconds_per_gradient(scorer: Scorer) -> float:
+    """Of scores, on untransformed images."""
+    untransformed, places = Policy.parse("identity"), range(min(SCORED, scorer.images))
+    with using_one_thread(), scorer.device.computing("--batches"):
+        scorer.privacy(untransformed, range(1))
+        start = time.perf_counter()
+        found = scorer.privacy(untransformed, places)
+        return (time.perf_counter() - start) / max(1, found.evaluations)

@@ -109,7 +109,11 @@ def read_run(folder: Path) -> RunFolder:
         raise GradveilError(f"{folder}: holds no readable attack records{more}; gradveil attack makes them")
     plain = RunNotes(title=f"Run {folder.resolve().name}", commands=())
     claimed = _read(folder / CLAIM, Claim.from_json, problems)
-    choices = _read(folder / TRIALS.name, TRIALS.parse, problems) or ()
+    stages = [str(one) for one in sorted({one.record.scenario.stage for one in stored})]
+    choices = sorted(
+        _read(folder / TRIALS.name, TRIALS.parse, problems) or (),
+        key=lambda one: stages.index(one.stage) if one.stage in stages else len(stages),
+    )
     return RunFolder(
         folder,
         tuple(stored),

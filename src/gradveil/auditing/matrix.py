@@ -59,7 +59,7 @@ def run_audit(
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
     doubt = None
     if plan.weights is not None:  # weights that do not fit are refused before anything is written
-        doubt = doubt_weights(source.at(plan.every_stage[0]).module, dataset.test)
+        doubt = doubt_weights(source.at(plan.every_stage[0]).module, dataset)
     for table in (ACCURACIES, PROPERTIES, PERCEPTION, TRIALS):
         table.read(folder)  # one that cannot be added to is refused before hours of work, not after
     if (folder / CLAIM).exists():

@@ -42,7 +42,7 @@ def _after_help(study: Study, best: DefenseSummary | None, network: dict[str, st
         return NextStep("Compare more defenses and ways to train.", _command("recommend", network))
     if best.worst.needed is not None:
         return NextStep(
-            f"Attack about {best.worst.needed} images: then it is decided.",
+            f"Attack about {best.worst.needed} images: that decides whether it protects.",
             again.with_options({"--images": str(best.worst.needed)}),
         )
     if best.loss is None:

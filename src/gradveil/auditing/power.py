@@ -40,14 +40,13 @@ def images_needed(percentile: float, tolerance: float, attacks: int, decoys: flo
 
 
 def describe_power(images: int, attacks: int, tolerance: float) -> str:
-    """The plan's power in a sentence."""
+    """The plan's power in words."""
     least = detectable_percentile(images, attacks)
     needed = images_needed(0.5, tolerance, attacks)
     enough = "more images than there are" if needed is None else f"about {needed} images"
     return (
-        f"{images} images per defense and stage: an attack shows as a leak, four times in five, if the right image ranks above "
-        f"{least:.0%} of the others on average (chance is 50%); to say that a defense which hides everything protects takes "
-        f"{enough}"
+        f"{images} images per defense and stage. A leak shows, four times in five, if private images rank above {least:.0%} of "
+        f"the others on average (50% is chance). To show that a perfect defense protects takes {enough}"
     )
 
 

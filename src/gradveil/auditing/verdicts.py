@@ -30,7 +30,7 @@ Grade = Literal["exact", "recognisable", "faint", "nothing found"]
 GRADES: dict[Grade, str] = {
     "exact": "the private image itself is rebuilt",
     "recognisable": "more often than not the right image is picked out of all others of its class",
-    "faint": "the right image looks more alike than chance allows, and is rarely picked out",
+    "faint": "the right image looks more alike than chance allows, and is picked out less often than not",
     "nothing found": "nothing tells the right image from others of its class",
 }
 EXACT = 30.0  # dB over the guess without the gradient
@@ -167,7 +167,9 @@ def _verdict(
     each = [attack.identified for attack in findings.attacks if attack.identified is not None]
     wide = any(one.high > tolerance or one.first.upper > MOST_FIRST for one in each)
     if level == CANNOT_TELL and found is not None and bare is not None and wide:  # for want of images
+        # Bounds count messages, so that many are needed, whatever is in them.
         enough = images_needed(found.percentile, tolerance, len(findings.attacks), found.decoys)
+        enough *= round(found.n / found.messages)
         needed = enough if enough > found.n else None
     text = _text(findings, bare, level, doubts, needed, tolerance)
     if level == FAILED and bare is not None:

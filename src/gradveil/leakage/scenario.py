@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from gradveil.attacks import Attack, Attacker, AttackSettings, LabelKnowledge, attack_settings, parse_attack
-from gradveil.attacks.width import SEATS
+from gradveil.attacks.width import ENOUGH
 from gradveil.client import Aggregate, Client, FedAvg, format_client, parse_client, share
 from gradveil.defenses import Defense, NoDefense, parse_defense
 from gradveil.devices import CPU, Device, parse_device
@@ -162,8 +162,8 @@ class Scenario:
             raise GradveilError("an attacker who knows a batch's draws needs its labels in order: use labels known")
 
     def decide_together(self, attacks: int) -> "Scenario":
-        """The same with `together` decided: from as many attacks as fill a batch it pays, or costs nothing."""
-        return replace(self, together=attacks >= SEATS) if self.together is None else self
+        """The same with `together` decided: from a few attacks on it pays, or costs little."""
+        return replace(self, together=attacks >= ENOUGH) if self.together is None else self
 
     @cached_property
     def key(self) -> ScenarioKey:

@@ -133,6 +133,7 @@ def model_name(model: Model) -> str:
 def untrained_model(name: Model, dataset: Dataset, *, seed: int = 0, classes: int | None = None) -> nn.Module:
     """A fresh model for the dataset, normalised with the statistics of its training images; `classes` if other than its own."""
     mean, std = channel_statistics(dataset.train.images)
+    std = tuple(one or 1.0 for one in std)  # a channel of one value has no deviation to divide by
     outputs = len(dataset.train.classes) if classes is None else classes
     return build(name, dataset.train.image_shape, outputs, seed=seed, mean=mean, std=std)
 

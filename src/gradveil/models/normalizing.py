@@ -82,6 +82,11 @@ def normalization(model: nn.Module, channels: int) -> Normalize:
     return layer if parameter is None else layer.to(parameter.device)
 
 
+def is_normalized(model: nn.Module) -> bool:
+    """Whether the model normalises images itself, or something before it does."""
+    return input_normalization(model) is not None or any(isinstance(one, Normalize) for one in model.modules())
+
+
 def input_normalization(model: nn.Module) -> InputNormalization | None:
     """What `with_normalization` put before a model."""
     hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]

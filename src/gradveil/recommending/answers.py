@@ -50,14 +50,20 @@ def answer_questions(figures: Sequence[Figures], plan: RecommendPlan, dataset: s
     return tuple(_answer(question, one, plan, dataset) for question, one in asked)
 
 
-def _by_cost(one: Figures) -> tuple[int, float, float]:
+def _by_cost(one: Figures) -> tuple[int, bool, float, float]:
     # Of those that leak, what leaks least; what they cost is second.
     cost = 1.0 if one.cost is None else one.cost
-    return (_ORDER[one.claim], one.percentile, cost) if one.leaks else (_ORDER[one.claim], cost, one.percentile)
+    figures = (one.percentile, cost) if one.leaks else (cost, one.percentile)
+    return (*_by_claim(one), *figures)
 
 
-def _by_privacy(one: Figures) -> tuple[int, float]:
-    return _ORDER[one.claim], one.percentile
+def _by_privacy(one: Figures) -> tuple[int, bool, float]:
+    return (*_by_claim(one), one.percentile)
+
+
+def _by_claim(one: Figures) -> tuple[int, bool]:
+    # What was checked and stood counts for more than what only looks good so far.
+    return _ORDER[one.claim], not one.checked
 
 
 def _answer(question: str, one: Figures | None, plan: RecommendPlan, dataset: str) -> Answer:
@@ -69,6 +75,7 @@ def _answer(question: str, one: Figures | None, plan: RecommendPlan, dataset: st
         "not broken": f"not broken by the attacks tried at n={one.n}, which is too few to say that it holds",
         "leaks": f"leaks all the same ({one.grade})",
     }[one.claim]
+    said += ", checked on images that nothing was chosen by" if one.checked else ""
     text = (
         f"{called}: {said}. The right image ranks above {one.percentile:.0%} of others of its class (95% interval {one.low:.0%} "
         f"to {one.high:.0%}, chance 50%). {_price(one)}"

@@ -7,6 +7,9 @@ from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.candidates import Candidate
 from gradveil.recommending.plan import RecommendPlan
 
+# An answer is checked on at least so many images, or not at all, and on at most so many messages where they have many images.
+FEWEST, MESSAGES = 16, 8
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -25,6 +28,22 @@ class Costs:
         unit = candidate.threat.unit
         most = self.available - self.available % unit
         return min(most, unit * -(-self.plan.levels[number].images // unit))
+
+    @property
+    def most_images(self) -> int:
+        """How many a candidate's last round would look at; answers are checked on those after them."""
+        return max(self.images(len(self.plan.levels) - 1, one) for one in self.candidates.values())
+
+    def images_to_check(self, candidate: Candidate, seconds: float, took: Mapping[str, float]) -> int:
+        """On how many images an answer can be checked in so many seconds; 0 where these are too few to say anything."""
+        levels, unit = self.plan.levels, candidate.threat.unit
+        last = max(number for number in range(len(levels)) if f"{number} attack {candidate.name}" in took)
+        each = took[f"{last} attack {candidate.name}"] / self.images(last, candidate)
+        each *= levels[-1].iterations / levels[last].iterations
+        wanted = max(self.plan.check, MESSAGES * unit) if self.plan.check else 0
+        most = min(wanted, self.available - self.most_images, int(max(0.0, seconds) / each))
+        images = most - most % unit
+        return images if images >= min(FEWEST, self.plan.check) else 0
 
     def of_round(self, number: int, candidate: Candidate, took: Mapping[str, float]) -> float:
         """A later round, as a whole."""

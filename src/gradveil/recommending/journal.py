@@ -14,13 +14,15 @@ JOURNAL = "recommend.json"
 class Journal:
     """Which candidates every round took up, and the seconds that each needed (`1 attack prune:0.9`).
 
-    What is decided by the clock is decided once: another session takes it from here.
+    `checked` is on how many other images an answer was checked. What is decided by the clock is decided once: another session
+    takes it from here.
     """
 
     settings: dict[str, str]
     elapsed: float = 0.0
     chosen: tuple[tuple[str, ...], ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
+    checked: dict[str, int] = field(default_factory=dict)
 
     def took(self, what: str, seconds: float) -> "Journal":
         """With the time of something that was done for the first time."""
@@ -29,6 +31,10 @@ class Journal:
     def choose(self, number: int, names: tuple[str, ...]) -> "Journal":
         """With what a round takes up, counted from 0."""
         return replace(self, chosen=(*self.chosen[:number], names, *self.chosen[number + 1 :]))
+
+    def check(self, name: str, images: int) -> "Journal":
+        """With the number of images that a candidate is checked on."""
+        return replace(self, checked=self.checked | {name: images})
 
 
 def open_journal(folder: Path, settings: dict[str, str]) -> Journal:

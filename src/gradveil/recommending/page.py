@@ -28,7 +28,7 @@ def table_rows(found: Recommendation) -> list[list[str]]:
             str(one.n),
             one.grade,
             lost(one),
-            f"{one.level}, round {one.round}{', front' if one.name in found.front else ''}",
+            f"{one.level}, {'checked' if one.checked else f'round {one.round}'}{', front' if one.name in found.front else ''}",
         ]
         for one in rows
     ]

@@ -38,7 +38,7 @@ class RecommendPlan:
 
     - `candidates` are texts as `parse_candidate` reads them; `none` is always there, to compare with.
     - `budget` is in minutes of wall time, `points` how many points of accuracy may be lost.
-    - `levels` are those of the rounds.
+    - `levels` are those of the rounds. `check` is on how many other images the answers are checked, as far as the budget goes.
 
         RecommendPlan("convnet-16", ("prune:0.99", "batch:8"), budget=10)
     """
@@ -54,6 +54,7 @@ class RecommendPlan:
     seed: int = 0
     device: Device = CPU
     levels: tuple[Level, ...] = LEVELS
+    check: int = 96
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(dict.fromkeys(["none", *self.candidates])))
@@ -61,6 +62,8 @@ class RecommendPlan:
             raise GradveilError(f"expected a budget above 0 minutes, such as 30, got {self.budget:g}")
         if not 0 <= self.points <= 100:
             raise GradveilError(f"expected 0 to 100 points of accuracy, such as 2, got {self.points:g}")
+        if not 0 <= self.check <= 10_000:
+            raise GradveilError(f"expected 0 to 10000 images to check answers on, such as 96, got {self.check}")
         if len(self.candidates) == 1:
             raise GradveilError("expected candidates besides none, such as prune:0.99,batch:8, got none")
         for attack in self.attacks:
@@ -78,3 +81,16 @@ class RecommendPlan:
                 f"threat {self.threat.name} attacks at {', '.join(stages)}: expected a number of training steps, or use --weights"
             )
         return Stage("steps", int(stages[0]))
+
+    def settings(self, dataset: str) -> dict[str, str]:
+        """What a folder's recommendation must have in common with this one to be gone on with."""
+        return {
+            "model": self.model,
+            "dataset": dataset,
+            "weights": str(self.weights or ""),
+            "threat": str(self.threat),
+            "attacks": ",".join(self.attacks),
+            "candidates": " ; ".join(self.candidates),
+            "seed": str(self.seed),
+            "device": self.device.kind,
+        }

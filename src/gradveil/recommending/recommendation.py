@@ -17,7 +17,8 @@ class Figures:
     """Both figures of a candidate after the last round that it was in, with 95% intervals.
 
     `percentile` is how many others of its class the right image ranks above at the worst attacker, 0.5 is chance. `loss` is the
-    accuracy lost in a short training, as a fraction; None where it was not trained.
+    accuracy lost in a short training, as a fraction; None where it was not trained. Where it was `checked`, the attacks are those
+    on images that nothing was chosen by.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Figures:
     trainings: int
     deployment: bool
     retraining: bool
+    checked: bool = False
 
     @property
     def leaks(self) -> bool:
@@ -107,6 +109,7 @@ def figures_of(
     epochs: int,
     tolerance: float,
     retraining: bool,
+    checked: bool = False,
 ) -> Figures:
     """Judge a candidate as an audit does; `bare` is the attack without defense under the threat that was asked about."""
     found = findings.identified
@@ -141,4 +144,5 @@ def figures_of(
         trainings=len(own),
         deployment=candidate.is_deployment,
         retraining=retraining,
+        checked=checked,
     )

@@ -23,8 +23,7 @@ def survivors(figures: Sequence[Figures], number: int) -> list[str]:
     latest = max((one.round for one in rivals), default=0)
     rivals = [one for one in rivals if one.round == latest]
     unbeaten = [one for one in rivals if not any(surely_beaten(one.intervals, other.intervals) for other in rivals)]
-    # Of twenty that give nothing away, one seems to by chance: for so many tests, more is asked of each.
-    broken = {one.name for one in unbeaten if one.leaks and one.p < SIGNIFICANT / len(rivals)}
+    broken = {one.name for one in unbeaten if surely_broken(one, len(rivals))}
     whole = sorted((one for one in unbeaten if one.name not in broken), key=_cheapness)
     points = {one.name: (one.percentile, one.cost) for one in unbeaten if one.cost is not None}
     front = pareto_front({name: (x, y) for name, (x, y) in points.items() if y is not None})
@@ -33,6 +32,11 @@ def survivors(figures: Sequence[Figures], number: int) -> list[str]:
     if not undecided and number >= LONG_ENOUGH:
         return []
     return [one.name for one in whole] + leaking
+
+
+def surely_broken(one: Figures, rivals: int) -> bool:
+    """Whether it leaks beyond doubt: of twenty that give nothing away one seems to by chance, so more is asked of each."""
+    return one.leaks and one.p < SIGNIFICANT / rivals
 
 
 def _cheapness(one: Figures) -> tuple[float, float]:
