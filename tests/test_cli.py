@@ -418,7 +418,7 @@ def test_an_attack_says_how_well_images_are_told_from_others(gradveil: Command, 
     assert all(f"1 of {count}" in line for count, line in zip(same, exact.splitlines()[4:], strict=False))
     others = f"{sum(same) / 6 - 1:.0f} others of its class"
     assert f"the right image ranks above 100% of {others} on average (95% interval " in exact
-    assert "chance 50%), first for 6 of 6 (chance 0.1); p < 1e-9" in exact
+    assert "chance 50%), first for 6 of 6 (chance 0.06); p < 1e-9" in exact
     assert re.search(r"placebo: images that were not attacked rank above \d+% \(95% interval ", exact)
     noisy = json.loads(gradveil(*options, "--defense", "gaussian:100", "--json").stdout)
     assert noisy["identification"]["first"]["count"] <= 1
@@ -471,7 +471,7 @@ def test_verdicts_are_readable_without_knowing_psnr(
     print_verdicts(read_study(write_audit(tmp_path, fashion.train)))
     shown = " ".join(capsys.readouterr().out.split())
     assert "PSNR" not in shown
-    assert "first for 24 of 24 (chance 0.2)" in shown
+    assert "first for 24 of 24 (chance 0.24)" in shown
     assert "leaks (recognisable)" in shown
     assert "Do I leak? Yes. 100% (" in shown
     assert "random (control)" in shown
@@ -608,3 +608,22 @@ def test_a_long_first_column_pushes_no_other_out(
     monkeypatch.setenv("COLUMNS", "80")
     print_table("steps", ["threat", "none", "random", "last"], [["fedavg images 2 " * 4, *["13% (nothing found)"] * 3]])
     assert "last" in capsys.readouterr().out
+
+
+def test_columns_that_do_not_fit_are_not_cut_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = ["defense", "verdict (grade)", "ranks above", "first", "detail", "accuracy", "accuracy lost"]
+    row = [
+        "dp-sgd:noise=0.5",
+        "cannot tell (nothing found)",
+        "55% (40-68%)",
+        "0 of 24",
+        "+0.0",
+        "13.2%",
+        "+23.3 points",
+    ]
+    print_table("audit", columns, [row, ["random (control)", "leaks (recognisable)", *row[2:]]])
+    said = capsys.readouterr().out
+    assert all(word in said for text in (*columns, *row) for word in text.split())

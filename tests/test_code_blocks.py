@@ -19,7 +19,11 @@ import click
 import pytest
 import typer
 
+from gradveil.attacks import AttackSettings, parse_attack
 from gradveil.cli import app
+from gradveil.cli.audit import with_settings
+from gradveil.errors import GradveilError
+from gradveil.naming import split_names
 from gradveil.transforms import OPERATIONS
 
 ROOT = Path(__file__).parent.parent
@@ -126,6 +130,15 @@ def check(command: click.Command, words: list[str]) -> None:
         value = values.get(parameter.name or "")
         if isinstance(value, str) and not isinstance(parameter.type, click.Path):
             parameter.type_cast_value(context, value)
+    if attacks := values.get("attacks"):
+        check_attacks(attacks, values.get("iterations"))
+
+
+def check_attacks(attacks: str, iterations: str | None) -> None:
+    """Refuse attacks that do not exist, or do not take the iterations given beside them."""
+    names, common = with_settings(split_names(attacks), AttackSettings(), int(iterations) if iterations else None)
+    for one in names:
+        parse_attack(one, iterations=common)
 
 
 KNOWN = typer.main.get_command(app)
@@ -144,7 +157,7 @@ def test_commands_fit_the_command_line(page: Path) -> None:
             elif words[1:2] == ["-m"] and words[2].startswith("bench"):
                 path = ROOT / words[2].replace(".", os.sep)
                 assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
-        except (AssertionError, click.ClickException) as error:
+        except (AssertionError, click.ClickException, GradveilError) as error:
             pytest.fail(f"{line}: {getattr(error, 'message', error)}")
 
 
@@ -153,6 +166,8 @@ def test_a_wrong_option_or_value_is_seen() -> None:
         check(KNOWN, ["audit", "--modle", "lenet"])
     with pytest.raises(click.BadParameter):
         check(KNOWN, ["audit", "--images", "many"])
+    with pytest.raises(GradveilError, match="has no iterations"):
+        check(KNOWN, ["audit", "--attacks", "analytic", "--iterations", "9"])
     with pytest.raises(AssertionError):
         check(KNOWN, ["audti"])
 

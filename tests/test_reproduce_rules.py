@@ -27,8 +27,8 @@ def attacked(row: str, percentile: float | None, **changes: str) -> Attacked:
     places = rng.uniform(0, 1, N) if percentile is None else np.clip(rng.normal(percentile, 0.02, N), 0, 1)
     ranks = tuple(int(1 + round((1 - place) * DECOYS)) for place in places)
     one = Attacked(
-        "", "data", "net", "trained for 5 epochs", row, "adam+cosine", "plain", "", tuple(range(N)), ranks, (DECOYS,) * N,
-        ranks, (10.0,) * N, (0.0,) * N, 0,
+        "", "data", "net", "trained for 5 epochs", row, "adam+cosine", "plain", "", tuple(range(N)), tuple(range(N)), ranks,
+        (DECOYS,) * N, ranks, (10.0,) * N, (0.0,) * N, 0,
     )  # fmt: skip
     return replace(one, **changes)
 
@@ -56,7 +56,15 @@ def test_hiding_is_of_the_named_defenses_and_random_policies_are_none() -> None:
 
 
 def test_few_images_decide_nothing() -> None:
-    few = replace(attacked("3-1-7", None), indices=(0,), ranks=(50,), decoys=(99,), placebo=(50,), shared_psnr=(1.0,))
+    few = replace(
+        attacked("3-1-7", None),
+        indices=(0,),
+        messages=(0,),
+        ranks=(50,),
+        decoys=(99,),
+        placebo=(50,),
+        shared_psnr=(1.0,),
+    )
     assert hides()(result(attacked("none", 0.95), few)).level == "undecided"
 
 

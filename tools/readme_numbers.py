@@ -167,6 +167,17 @@ def tenth(record: dict[str, Any]) -> str:
             f"| {row['model']} | {' | '.join(sides)} | {row['difference']:+.1f} ({row['difference_se']:.1f}) | "
             f"{low:+.1f} to {high:+.1f} |"
         )
+    for row in record["models"]:
+        budgets = row.get("budgets", [])
+        if budgets:
+            lines += [
+                "",
+                f"| `tenth` on {row['model']}: iterations | ranks above | first | detail |",
+                "|---|---|---|---|",
+            ]
+        for one in budgets:
+            first, detail = f"{one['first']}/{record['images']}", f"{one['detail']:+.1f} ± {one['detail_sd']:.1f}"
+            lines.append(f"| {one['iterations']} | {one['percentile']:.0%} | {first} | {detail} |")
     published, ours = record["iterations"]
     lines.append(
         f"\n{record['images']} images of {record['dataset']} that nothing was chosen on; published: {record['published']}, "
@@ -438,6 +449,70 @@ def passes(record: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def soteria(record: list[dict[str, Any]]) -> str:
+    """What a mask of Soteria's takes, and how much of the exact one it has, from `python -m bench soteria`."""
+    cells: dict[str, dict[str, str]] = {}
+    for row in record:
+        if row["part"] != "soteria":
+            continue
+        network, _, kind = row["name"].removeprefix("soteria's mask on ").partition(", ")
+        if kind:
+            low, middle, high = (f"{100 * value:.0f}" for value in row["common"])
+            single = f"{100 * row['common_single'][1]:.0f}"
+            said = f"{row['ours']:.1f} steps: {middle}% ({low} to {high}), of one image's {single}%"
+            cells.setdefault(kind, {})[network] = said
+        else:
+            cells.setdefault("every slope", {})[network] = f"{row['baseline']:.0f} steps"
+            cells.setdefault("exact slopes where they decide (default)", {})[network] = f"{row['ours']:.0f} steps"
+    networks = list(cells["every slope"])
+    lines = [f"| mask | {' | '.join(networks)} |", "|---" * (1 + len(networks)) + "|"]
+    lines += [f"| {kind} | {' | '.join(found.get(one, '') for one in networks)} |" for kind, found in cells.items()]
+    return "\n".join(lines) + "\n"
+
+
+def masks(record: dict[str, Any]) -> str:
+    """What attackers get behind estimated masks of Soteria's, from `python -m bench.masks`."""
+    lines = [
+        "| untrained network | defense | plain attacker | against the exact mask, in points and dB (standard error) | "
+        "attacker who knows it |",
+        "|---|---|---|---|---|",
+    ]
+    for row in record["rows"]:
+        gap = ""
+        if "plain_percentile_gap" in row:
+            points, points_se = (100 * row[f"plain_percentile_{key}"] for key in ("gap", "gap_se"))
+            gap = (
+                f"{points:+.1f} ({points_se:.1f}), {row['plain_detail_gap']:+.1f} dB ({row['plain_detail_gap_se']:.1f})"
+            )
+        lines.append(
+            f"| {row['model']} | `{row['defense']}` | {_seen(row, 'plain')} | {gap} | {_seen(row, 'adaptive')} |"
+        )
+    exact = {row["defense"]: row for row in _record("defenses-accuracy")["rows"]}
+    trained = [exact["none"], exact["soteria:0.4"], *record["trainings"]]
+    accuracies = ", ".join(f"`{row['defense']}` {_accuracy(row)}" for row in trained)
+    iterations = ", ".join(f"{count} iterations on {model}" for model, count in record["iterations"].items())
+    lines.append(
+        f"\n{record['attack']} ({iterations}) on images of {record['dataset']}: the grade, {IDENTIFIED}, "
+        f"and {DETAIL}. Test accuracy of `lenet` after {record['epochs']} epochs (standard error, seeds): {accuracies}."
+    )
+    return "\n".join(lines) + "\n"
+
+
+def operations(record: list[dict[str, Any]]) -> str:
+    """What every operation takes per byte, ours and Pillow's, from `python -m bench operations`."""
+    lines = [
+        "| operation | 64x64: ours | Pillow | ratio | 224x224: ours | Pillow | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    cells: dict[str, list[str]] = {}
+    for row in record:
+        if row["part"] == "operations":
+            figures = [f"{row[who]:.2f}" for who in ("ours", "baseline")]
+            cells.setdefault(row["name"].split()[0], []).extend([*figures, f"{row['value']:.1f}x"])
+    lines += [f"| {name} | {' | '.join(figures)} |" for name, figures in cells.items()]
+    return "\n".join(lines) + "\n"
+
+
 def _grows(row: dict[str, Any]) -> bool:
     return row["part"] == "scaling" and ("same factor" in row["settings"] or row["unit"] == "MB")
 
@@ -562,7 +637,7 @@ def threats(record: dict[str, Any]) -> str:
 def recommend(record: dict[str, Any]) -> str:
     """A row per answer: what was said, and what an audit of it with other images, another network and another seed says."""
     lines = ["| model, data | question | answer | said | audited afresh | right |", "|---|---|---|---|---|---|"]
-    right = checked = 0
+    outcomes: dict[str, list[bool]] = {}
     for row in record["rows"]:
         figures = {one["name"]: one for one in row["figures"]}
         for answer in row["answers"]:
@@ -579,12 +654,22 @@ def recommend(record: dict[str, Any]) -> str:
                 f"{where} `{name}` | {answer['claim']}: {one['percentile']:.0%} ({one['low']:.0%} to {one['high']:.0%}, "
                 f"n={one['n']}){cost} | {again} | {'yes' if answer['right'] else 'no'} |"
             )
-            right, checked = right + answer["right"], checked + 1
-    budgets = " to ".join(f"{one:g}" for one in sorted({row["budget"] for row in record["rows"]}))
+            outcomes.setdefault(answer["claim"], []).append(answer["right"])
+    budgets = " to ".join(f"{pick(row['budget'] for row in record['rows']):g}" for pick in (min, max))
     workers, threat = (record["rows"][0][one] for one in ("workers", "threat"))
+    said = {"holds": "hold", "not broken": "not broken, with too few images to say more", "leaks": "leak"}
+    by_claim = "; ".join(
+        f"{sum(outcomes[claim])} of {len(outcomes[claim])} that were said to be {words}"
+        if claim == "not broken"
+        else f"{sum(outcomes[claim])} of {len(outcomes[claim])} that were said to {words}"
+        for claim, words in said.items()
+        if claim in outcomes
+    )
+    right, checked = (sum(map(count, outcomes.values())) for count in (sum, len))
     lines.append(
-        f"\n**{right} of {checked} answers hold when audited afresh.** {budgets} minutes on {workers} workers for each model and "
-        f"dataset, threat {threat}. Figures: of the others of its class, how many the right "
+        f"\n**{right} of {checked} answers are right when audited afresh**: {by_claim}. {budgets} minutes on {workers} "
+        f"{'worker' if workers == 1 else 'workers'} for each model and dataset, threat {threat}. Figures: "
+        "of the others of its class, how many the right "
         "image ranks above (95% interval; 50% is chance)."
     )
     return "\n".join(lines) + "\n"
@@ -678,6 +763,9 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "speed": (speed, "bench"),
     "growth": (growth, "bench"),
     "passes": (passes, "bench"),
+    "soteria": (soteria, "bench"),
+    "masks": (masks, "masks"),
+    "operations": (operations, "bench"),
     "federated": (federated, "federated"),
     "curious": (curious, "curious"),
     "leakage": (leakage, "leakage"),

@@ -47,7 +47,7 @@ class ScenarioOptions:
     batch: Annotated[int, Option(help="Images behind each gradient, up to 100.", min=1, max=100)] = 1
     client: Annotated[str, Option(help="fedsgd, or local steps: fedavg:batch=1,lr=0.01,epochs=1,order=0.")] = "fedsgd"
     users: Annotated[int, Option(help="The attacker sees only the mean of so many users.", min=1, max=10_000)] = 1
-    batch_norm: Annotated[str, Option(help="eval or train: how batch norm works in client and attack.")] = "eval"
+    batch_norm: Annotated[str, Option(help="Batch norm of client and attack: eval or train.")] = "eval"
     iterations: IterationsOption = None
     restarts: RestartsOption = None
     tv: TvOption = None
@@ -83,7 +83,7 @@ def attack(
 
     Every image is ranked among up to 100 others of its class by how much it looks like what was rebuilt. If the gradient gives
     nothing away, it ranks above half of them on average. Detail is how much nearer the attacker comes to the private image than
-    by guessing without the gradient, in dB; papers publish the PSNR to what was shared instead.
+    by guessing without the gradient, in dB. Papers publish the PSNR to what was shared instead.
 
     Examples:
 
@@ -94,7 +94,7 @@ def attack(
         gradveil attack --batch 4 --client fedavg:batch=1,lr=0.01 --labels read
         gradveil report runs/attack
     """
-    from gradveil.auditing.estimate import rough_attack_seconds
+    from gradveil.auditing.rough import rough_attack_seconds
     from gradveil.leakage.identification import identify, identify_placebos
     from gradveil.leakage.measuring import check, measure
     from gradveil.leakage.scenario import ScenarioKey
@@ -179,8 +179,7 @@ def print_identification(
     from gradveil.auditing.spread import spread_of
     from gradveil.statistics import p_in_words
 
-    ranks = "" if identified is None else f"ranks above {identified.percentile:.0%} ({identified.interval}), "
-    typer.echo(f"mean (95% interval): {ranks}detail {spread_of(details).words()}")
+    typer.echo(f"detail, on average: {spread_of(details).words()}")
     if identified is None:
         typer.echo("no image has another of its class to be told from, so none can be ranked")
         return

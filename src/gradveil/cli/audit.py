@@ -30,6 +30,8 @@ from gradveil.io.locks import LOCK
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gradveil.attacks import AttackSettings
     from gradveil.leakage.threat import Threat
 
@@ -38,24 +40,25 @@ def audit(
     *,
     network: NetworkOptions,
     defenses: Annotated[
-        str, Option(help="3-1-7,prune:0.9,policy.json,random:each=10; none and random are added.")
+        str,
+        Option(help="With commas: 3-1-7,prune:0.9,policy.json,random:each=10. `none` and `random` are always added."),
     ] = "3-1-7+43-18-18",
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
-    stages: Annotated[str | None, Option(help="Steps, or trained. Default: 0,5,20, with --weights trained.")] = None,
+    stages: Annotated[
+        str | None, Option(help="Training steps, or trained. Default: 0,5,20; with --weights: trained.")
+    ] = None,
     images: Annotated[int, Option(help="How many images are attacked, the classes in turn.", min=1)] = 32,
     split: SplitOption = "train",
     eps: Annotated[str, Option(help="PSNR in dB that no reconstruction should reach; several with commas.")] = "20",
     tolerance: Annotated[
         float,
-        Option(
-            help="Mean fraction of other images that may be less alike: up to this a defense may be said to protect."
-        ),
+        Option(help="A defense protects if private images rank above at most this fraction of others. 0.5 is chance."),
     ] = 0.6,
     threats: Annotated[
         str | None,
         Option(
             "--threat",
-            help="worst-case,fedsgd,fedavg,aggregate,trained, with settings (fedsgd:images=32), TOML files, folders of federate.",
+            help="With commas: worst-case, fedsgd:images=32, fedavg, aggregate, trained, TOML files, folders of federate.",
         ),
     ] = None,
     iterations: IterationsOption = None,
@@ -68,10 +71,10 @@ def audit(
         bool | None,
         Option(
             "--tune/--no-tune",
-            help="Try settings of the attacks on a few other images first. Default: unless one of them is given here.",
+            help="Try settings of the attacks on a few other images first. Default: yes, unless some are given here.",
         ),
     ] = None,
-    epochs: Annotated[int, Option(help="Of the trainings.", min=1)] = 12,
+    epochs: Annotated[int, Option(help="Epochs per training.", min=1)] = 12,
     trainings: Annotated[int, Option(help="Trainings per defense to measure accuracy, each with its seed.", min=0)] = 0,
     lpips: Annotated[bool, Option("--lpips", help="Also LPIPS. Its weights must have been downloaded.")] = False,
     form: FormatOption = "html",
@@ -87,7 +90,7 @@ def audit(
     """Attack every defense at every stage, with attackers who know it, and write a page with the verdicts.
 
     Every private image is ranked among up to 100 others of its class by how much it looks like what was rebuilt. A defense leaks
-    if the right images rank higher than luck allows, and protects if they cannot rank higher than the tolerance.
+    if the right images rank higher than luck allows. It protects if they cannot rank higher than the tolerance.
 
     Killed and started again, it goes on. What was attacked or trained before is not done again. Started several times at once
     with the same --out, on whatever machines, the processes divide the work.
@@ -104,23 +107,25 @@ def audit(
     from gradveil.attacks import AttackSettings
     from gradveil.auditing.claim import CLAIM
     from gradveil.auditing.command import command_of
-    from gradveil.auditing.estimate import estimate_audit, rough_seconds
+    from gradveil.auditing.estimate import estimate_audit
     from gradveil.auditing.evidence import EVIDENCE
     from gradveil.auditing.matrix import run_audit
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
     from gradveil.auditing.plan import TRAINED, AuditSettings
+    from gradveil.auditing.rough import rough_audit_seconds
     from gradveil.defenses import parse_defenses
     from gradveil.naming import slug, split_names
     from gradveil.parallel import check_backend
 
     given = AttackSettings(restarts=restarts, tv=tv, start=start, rate=rate, compiled=compiled)
+    texts, iterations = with_settings(split_names(attacks), given, iterations)
     settings = AuditSettings(
         dataset=network.dataset,
         model="",
         # Policy files are read once: afterwards the policy itself is the text.
         defenses=tuple(str(found) for one in split_names(defenses) for found in parse_defenses(one)),
-        attacks=tuple(with_settings(one, given) for one in split_names(attacks)),
+        attacks=texts,
         stages=parse_words(stages or ("0,5,20" if network.weights is None else TRAINED)),
         images=images,
         eps=parse_decibels(eps),
@@ -149,7 +154,7 @@ def audit(
         return
     metric = lpips_metric() if lpips else None
     loaded = options.load(dataset)
-    say_estimate(rough_seconds(plan, loaded, workers=workers), "; --dry-run measures every attack")
+    say_estimate(rough_audit_seconds(plan, loaded, workers=workers), "; --dry-run measures every attack")
 
     def notes(plans: tuple[AuditSettings, ...]) -> RunNotes:
         # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.
@@ -183,12 +188,25 @@ def audit(
     say(f"written: {', '.join(map(str, written))}")
 
 
-def with_settings(text: str, given: "AttackSettings") -> str:
-    """The attack of this text with what is given beside it; it stays as it is where nothing is."""
-    from gradveil.attacks import AttackSettings, parse_attack
+def with_settings(
+    names: "Sequence[str]", given: "AttackSettings", iterations: int | None
+) -> tuple[tuple[str, ...], int | None]:
+    """The attacks with what is given beside them, and the iterations that are left to set for all.
+
+    Settings of a search are for attacks that search. A closed form beside them stays as it is; alone, it refuses them.
+    """
+    from gradveil.attacks import AttackSettings, parse_attack, searches
     from gradveil.auditing.choice import attack_text
 
-    return text if given == AttackSettings() else attack_text(parse_attack(text, **asdict(given)))
+    searching = [one for one in names if searches(one)]
+    if searching and len(searching) < len(names):
+        given, iterations = replace(given, iterations=iterations), None
+    else:
+        searching = list(names)
+    if given == AttackSettings():
+        return tuple(names), iterations
+    texts = (attack_text(parse_attack(one, **asdict(given))) if one in searching else one for one in names)
+    return tuple(texts), iterations
 
 
 def parse_words(text: str) -> tuple[str, ...]:

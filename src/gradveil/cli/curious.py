@@ -1,5 +1,6 @@
 """`gradveil curious`: attack what was recorded while participants trained, and show accuracy and leakage per round."""
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from gradveil.cli.options import (
     LabelsOption,
     PrecisionOption,
 )
-from gradveil.cli.output import emit, percentile_and_firsts, print_table, say
+from gradveil.cli.output import emit, percentile_and_firsts, print_table, say, say_estimate
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
@@ -85,6 +86,7 @@ def curious(
     load = plan_loader(data_dir, model=model, dataset=dataset)
     if not recordings_in(folder):
         raise GradveilError(f"{folder} holds no recordings; gradveil federate --curious NAME makes some")
+    say_estimate(_rough_seconds(folder, scenario, load))
     leaks = attack_recorded(folder, scenario, load)
     if not leaks:
         raise GradveilError(f"{folder} holds no recording that could be attacked")
@@ -99,6 +101,21 @@ def _plan_of(folder: Path) -> "FederatedPlan":
         with suppress(GradveilError):
             return read_recording(path).plan
     raise GradveilError(f"{folder} holds no readable recording")
+
+
+def _rough_seconds(folder: Path, how: "Scenario", load: "Load") -> float | None:
+    """What attacks on all recordings take. Of those that cannot be attacked the attacks themselves will speak."""
+    from gradveil.auditing.rough import rough_curious_seconds
+    from gradveil.federated.recordings import read_recording, recordings_in
+
+    sizes: Counter[int] = Counter()
+    for path in recordings_in(folder):
+        with suppress(GradveilError):
+            sizes[len(read_recording(path).participants)] += 1
+    with suppress(GradveilError):
+        plan = _plan_of(folder)
+        return rough_curious_seconds(plan, how, load(plan), sizes)
+    return None
 
 
 def attack_recorded(folder: Path, how: "Scenario", load: "Load") -> "list[Leak]":

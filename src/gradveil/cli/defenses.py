@@ -19,14 +19,16 @@ SETTINGS = "settings and defaults"
 def defenses(
     *,
     name: Annotated[str | None, Argument(help="Only this one, such as dp-sgd:noise=1.1 or 3-1-7.")] = None,
-    measure: Annotated[bool, Option("--measure", help="Time a participant's step with and without.")] = False,
+    measure: Annotated[
+        bool, Option("--measure", help="Time a participant's step with and without the defense.")
+    ] = False,
     model: ModelOption = None,
     dataset: DatasetOption = EMBEDDED,
-    batch: Annotated[int, Option(help="Images in a batch; on average, for epsilon.", min=1, max=100_000)] = 16,
+    batch: Annotated[int, Option(help="Images in a batch. For epsilon: on average.", min=1, max=100_000)] = 16,
     repeats: Annotated[int, Option(help="Steps that are timed at most.", min=3)] = 15,
     images: Annotated[int | None, Option(help="For epsilon: how many images a participant has.", min=1)] = None,
     steps: Annotated[int | None, Option(help="For epsilon: how many steps are taken.", min=0)] = None,
-    delta: Annotated[float | None, Option(help="For epsilon: the delta. Default: as the defense says.")] = None,
+    delta: Annotated[float | None, Option(help="For epsilon: delta. Default: that of the defense.")] = None,
     epsilon: Annotated[float | None, Option(help="Find the noise of dp-sgd that proves this epsilon.")] = None,
     options: RunOptions,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from gradveil.cli.options import RunOptions, WorkersOption
+from gradveil.cli.options import DEFAULT_WORKERS, WorkersOption
 from gradveil.cli.output import say
 from gradveil.errors import GradveilError
 from gradveil.progress import bar
@@ -15,18 +15,25 @@ from gradveil.progress import bar
 if TYPE_CHECKING:
     from gradveil.devices import Device
     from gradveil.federated.curiosity import Curiosity
+    from gradveil.federated.curious.watch import Load
     from gradveil.federated.history import HistoryRow
     from gradveil.federated.plan import FederatedPlan
+    from gradveil.types import Dataset
 
 ENGINES = ("embedded", "flower", "gloo")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """`train` gives the history, with somebody curious or without. `topology` is who talks with whom where it matters."""
+    """`train` trains and gives the history.
 
-    train: "Callable[[Curiosity | None], Sequence[HistoryRow]]"
+    `topology` is who talks with whom where it matters. `at_once` is how many participants work here at the same time; None
+    where all are elsewhere.
+    """
+
+    train: "Callable[[], Sequence[HistoryRow]]"
     topology: str | None = None
+    at_once: int | None = 1
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,15 @@ class EngineOptions:
     rank: Annotated[int | None, Option(help="Take part as this participant. The others are elsewhere.", min=0)] = None
     rendezvous: Annotated[str | None, Option(help="HOST:PORT of participant 0, where those with --rank meet.")] = None
 
-    def prepare(self, plan: "FederatedPlan", folder: Path, device: "Device", options: RunOptions) -> Engine:
+    def prepare(
+        self,
+        plan: "FederatedPlan",
+        curiosity: "Curiosity | None",
+        folder: Path,
+        device: "Device",
+        load: "Load",
+        data_dir: Path | None,
+    ) -> Engine:
         """What trains as planned in `folder` on the device. Wrong settings fail here, before anything starts."""
         from gradveil.naming import unknown
 
@@ -55,23 +70,28 @@ class EngineOptions:
                 "--insecure and --root-certificates are about a SuperLink: --superlink HOST:PORT is missing"
             )
         if self.engine == "gloo":
-            return self._gossip(plan, folder, device, options)
+            return self._gossip(plan, curiosity, folder, device, load(plan))
         if (self.topology, self.rank, self.rendezvous) != (None, None, None):
             raise GradveilError(
                 "--topology, --rank and --rendezvous are for training without a server: use --engine gloo"
             )
         if self.engine == "flower":
-            return self._flower(plan, folder, device, options)
+            return self._flower(plan, curiosity, folder, device, data_dir)
         from gradveil.federated.rounds import federate
 
         if self.superlink is not None:
             raise GradveilError("a SuperLink is for Flower: use --engine flower")
-        loaded = options.load(plan.dataset)
-        return Engine(
-            lambda curiosity: federate(plan, loaded, folder, curiosity=curiosity, device=device, progress=bar).history
-        )
+        loaded = load(plan)
+        return Engine(lambda: federate(plan, loaded, folder, curiosity=curiosity, device=device, progress=bar).history)
 
-    def _flower(self, plan: "FederatedPlan", folder: Path, device: "Device", options: RunOptions) -> Engine:
+    def _flower(
+        self,
+        plan: "FederatedPlan",
+        curiosity: "Curiosity | None",
+        folder: Path,
+        device: "Device",
+        data_dir: Path | None,
+    ) -> Engine:
         from gradveil.federated.flower.setup import check_flower, disable_telemetry
 
         check_flower(ray=self.superlink is None)
@@ -82,7 +102,7 @@ class EngineOptions:
         from gradveil.federated.history import read_history
 
         # On another machine a relative folder would be anywhere.
-        data_dir = options.data_dir and options.data_dir.resolve()
+        data_dir = data_dir and data_dir.resolve()
         run = FlowerRun(
             plan,
             folder.resolve(),
@@ -90,23 +110,32 @@ class EngineOptions:
             patience=self.patience,
             data_dir=data_dir,
             device=device,
+            curiosity=curiosity,
         )
         if self.superlink is None:
             return Engine(
-                lambda curiosity: simulate(run.with_curiosity(curiosity), workers=self.workers, progress=bar).history
+                lambda: simulate(run, workers=self.workers, progress=bar).history,
+                at_once=self.workers,
             )
         link = SuperLink(self.superlink, self.root_certificates, self.insecure)
 
-        def train(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
-            deploy(run.with_curiosity(curiosity), link, folder / "flower-app", line=say)
+        def train() -> "Sequence[HistoryRow]":
+            deploy(run, link, folder / "flower-app", line=say)
             if not (folder / "history.csv").is_file():
                 say(f"the results are in {run.folder} on the machine of the SuperLink")
                 return ()
             return read_history(folder)
 
-        return Engine(train)
+        return Engine(train, at_once=None)
 
-    def _gossip(self, plan: "FederatedPlan", folder: Path, device: "Device", options: RunOptions) -> Engine:
+    def _gossip(
+        self,
+        plan: "FederatedPlan",
+        curiosity: "Curiosity | None",
+        folder: Path,
+        device: "Device",
+        dataset: "Dataset",
+    ) -> Engine:
         from gradveil.federated.gossip.settings import GossipSettings
         from gradveil.federated.gossip.topology import parse_topology
         from gradveil.federated.gossip.training import gossip, join
@@ -116,14 +145,14 @@ class EngineOptions:
             raise GradveilError(
                 "--rank and --rendezvous belong together: without either all participants are on this machine"
             )
-        loaded = options.load(plan.dataset)
 
-        def train(curiosity: "Curiosity | None") -> "Sequence[HistoryRow]":
-            settings = GossipSettings(plan, graph, curiosity, patience=self.patience, device=device)
+        settings = GossipSettings(plan, graph, curiosity, patience=self.patience, device=device)
+
+        def train() -> "Sequence[HistoryRow]":
             done = (
-                gossip(settings, loaded, folder, progress=bar)
+                gossip(settings, dataset, folder, progress=bar)
                 if self.rank is None or self.rendezvous is None
-                else join(settings, loaded, folder, rank=self.rank, rendezvous=self.rendezvous, progress=bar)
+                else join(settings, dataset, folder, rank=self.rank, rendezvous=self.rendezvous, progress=bar)
             )
             if done is None:
                 say(f"participant {self.rank} is done; the results are with participant 0")
@@ -134,4 +163,5 @@ class EngineOptions:
             )
             return done.history
 
-        return Engine(train, graph.text)
+        # Elsewhere everybody has a machine.
+        return Engine(train, graph.text, DEFAULT_WORKERS if self.rank is None else plan.participants)

@@ -18,7 +18,7 @@ from gradveil.cli.options import (
     RunOptions,
     parse_numbers,
 )
-from gradveil.cli.output import check_folder
+from gradveil.cli.output import check_folder, say_estimate
 from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ class CuriousOptions:
 
     curious_rounds: Annotated[str, Option(help="Rounds it records, 0 is the first.")] = "0"
     curious_participant: Annotated[int, Option(help="Whose update it records.", min=0)] = 0
-    sums: Annotated[str, Option(help="Participants per mean, as secure aggregation shows it: 1,5,10.")] = "1"
+    sums: Annotated[
+        str, Option(help="Record only means of so many participants, as secure aggregation shows them: 1,5,10.")
+    ] = "1"
     victims: Annotated[int, Option(help="How many participants, or sums, are attacked per round.", min=1)] = 1
     later: Annotated[bool, Option("--later", help="Record only. `gradveil curious FOLDER` attacks afterwards.")] = False
 
@@ -57,13 +59,18 @@ def federate(
     partition: Annotated[str, Option(help="iid, dirichlet:ALPHA or classes:K per participant.")] = "iid",
     client: Annotated[str, Option(help="fedsgd, or local steps: fedavg:lr=0.05,batch=16,epochs=1.")] = "fedsgd",
     batch: Annotated[str, Option(help="Images a participant takes per round, or all.")] = "13",
-    lr: Annotated[float | None, Option(help="Default: 0.1, for fedavg its own rate. Drops at 3/8, 5/8, 7/8.")] = None,
-    momentum: Annotated[float | None, Option(help="Of the server's step. Default: 0.9, for fedavg 0.")] = None,
-    weight_decay: Annotated[float | None, Option(help="Default: 5e-4, for fedavg 0.")] = None,
+    lr: Annotated[
+        float | None,
+        Option(help="Learning rate. Default: 0.1; for fedavg the client's. Drops tenfold at 3/8, 5/8, 7/8."),
+    ] = None,
+    momentum: Annotated[float | None, Option(help="Momentum of the server. Default: 0.9; for fedavg 0.")] = None,
+    weight_decay: Annotated[float | None, Option(help="Weight decay. Default: 5e-4; for fedavg 0.")] = None,
     per_round: Annotated[int | None, Option(help="Participants per round. Default: all.", min=1)] = None,
-    dropout: Annotated[float, Option(help="Probability of a participant to drop out of a round.")] = 0.0,
+    dropout: Annotated[float, Option(help="Probability that a participant drops out of a round.")] = 0.0,
     plain_images: Annotated[bool, Option("--plain-images", help="Neither crop nor mirror the images.")] = False,
-    curious: Annotated[str | None, Option(help="A curious server attacks: a name from `gradveil attack list`.")] = None,
+    curious: Annotated[
+        str | None, Option(help="Attack of a curious server: a name from `gradveil attack list`.")
+    ] = None,
     server: CuriousOptions,
     attack: AttackOptions,
     engine: EngineOptions,
@@ -85,6 +92,7 @@ def federate(
         gradveil federate --engine flower --superlink fl.example.org:8000 --root-certificates ca.pem --participants 3
         gradveil federate --engine gloo --topology ring --curious fast --curious-participant 2
     """
+    from gradveil.auditing.rough import rough_federated_seconds
     from gradveil.client import FedAvg, parse_client
     from gradveil.defenses import parse_defense
     from gradveil.federated.curious.attacking import check_curious
@@ -129,18 +137,23 @@ def federate(
     size = f"{plan.participants}x{plan.rounds}"
     folder = out or Path("runs/federate") / slug(plan.dataset, plan.model, size, plan.defense, f"seed{plan.seed}")
     check_folder(folder)
-    trainer = engine.prepare(plan, folder, device, options)
+    trainer = engine.prepare(plan, curiosity, folder, device, own, options.data_dir)
+    if trainer.at_once is not None:
+        attacked = None if server.later else how
+        say_estimate(
+            rough_federated_seconds(plan, own(plan), curiosity, attacked, at_once=trainer.at_once, device=device)
+        )
     leaks: list[Leak] = []
     if how is None or curiosity is None:
-        history = trainer.train(None)
+        history = trainer.train()
     else:
         with claiming(folder, plan, curiosity, trainer.topology, device=device):
             write_attack_settings(folder, how)
             if server.later:
-                history = trainer.train(curiosity)
+                history = trainer.train()
             else:
                 with watching(folder, plan, data_dir=options.data_dir, device=device):
-                    history = trainer.train(curiosity)
+                    history = trainer.train()
                     leaks = attack_recorded(folder, how, own)
     if not history and not leaks and not options.json:
         return  # one participant of many: others have the results

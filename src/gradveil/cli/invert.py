@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,13 +22,15 @@ from gradveil.cli.options import (
     name_around,
     parse_numbers,
 )
-from gradveil.cli.output import check_folder, emit, say
+from gradveil.cli.output import check_folder, emit, say, say_estimate
 from gradveil.errors import GradveilError
 from gradveil.io.files import writing
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from gradveil.attacks import Reconstruction
 
 
 def invert(
@@ -70,12 +73,10 @@ def invert(
     """
     from gradveil.attacks import parse_attack
     from gradveil.attacks.inverting import invert as run
+    from gradveil.auditing.rough import rough_inverting_seconds
     from gradveil.client import batch_norm_mode, parse_client
-    from gradveil.io.animation import to_gif
-    from gradveil.io.pictures import to_pil
     from gradveil.models import build
     from gradveil.parallel import using_one_thread
-    from gradveil.types import to_bytes
 
     check_folder(out)
     if batch_norm not in ("eval", "train"):
@@ -105,9 +106,9 @@ def invert(
         using_one_thread(),
         batch_norm_mode(network, training=batch_norm == "train"),
         device.computing("--images"),
-        bar(f"{attack} on {model}", chosen.steps, "steps") as advance,
     ):
-        found = run(
+        rebuild = partial(
+            run,
             network,
             gradients,
             given,
@@ -116,18 +117,14 @@ def invert(
             seed=seed,
             images=count,
             client=parse_client(client),
-            on_iteration=lambda: advance(1),
         )
+        say_estimate(rough_inverting_seconds(chosen, lambda look: rebuild(on_iteration=look), device=device))
+        with bar(f"{attack} on {model}", chosen.steps, "steps") as advance:
+            found = rebuild(on_iteration=lambda: advance(1))
         found = replace(found, images=found.images.cpu())
     compared = None if truth is None else compare(found.images, truth)
     similarity = None if found.trace is None else float(found.trace.similarity[-1].mean())
-    pictures = [out / f"{number}.png" for number in range(len(found.images))]
-    for number, path in enumerate(pictures):
-        with writing(path) as temporary:
-            to_pil(to_bytes(found.images)[number]).save(temporary, format="PNG")
-        if found.trace is not None:
-            with writing(path.with_suffix(".gif")) as temporary:
-                temporary.write_bytes(to_gif(found.trace.frames[:, number]))
+    pictures = save_pictures(found, out)
     if json:
         emit(
             {
@@ -151,6 +148,22 @@ def invert(
         say(f"original {number} and picture {one['picture']:g}: PSNR {one['psnr']:.1f} dB, SSIM {one['ssim']:.2f}")
     labelled = "unknown" if found.labels is None else ", ".join(map(str, found.labels.tolist()))
     say(f"{len(pictures)} pictures in {out}, labels {labelled}")
+
+
+def save_pictures(found: "Reconstruction", out: Path) -> list[Path]:
+    """Write a picture of each rebuilt image, and how it came about where that was kept."""
+    from gradveil.io.animation import to_gif
+    from gradveil.io.pictures import to_pil
+    from gradveil.types import to_bytes
+
+    pictures = [out / f"{number}.png" for number in range(len(found.images))]
+    for number, path in enumerate(pictures):
+        with writing(path) as temporary:
+            to_pil(to_bytes(found.images)[number]).save(temporary, format="PNG")
+        if found.trace is not None:
+            with writing(path.with_suffix(".gif")) as temporary:
+                temporary.write_bytes(to_gif(found.trace.frames[:, number]))
+    return pictures
 
 
 def _load(network: "nn.Module", weights: Path, built: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from gradveil.cli.options import DEFAULT_WORKERS, BackendOption, DeviceOptions, RunOptions, WorkersOption
-from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.cli.output import check_folder, emit, print_table, say, say_estimate
 from gradveil.cli.score import ImagesOption, ScoreOptions, say_if_slow
 from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
@@ -34,6 +34,7 @@ def operations(
         gradveil operations --weights runs/train/.../last.safetensors
         gradveil operations --model convnet-16 --images 20 --json
     """
+    from gradveil.auditing.rough import rough_scoring_seconds
     from gradveil.plots import plot_operations
     from gradveil.searching.ranking import rank, single_operations
     from gradveil.transforms import Policy
@@ -43,6 +44,7 @@ def operations(
     alone = single_operations(scorer.held_out.image_shape[0])
     check_folder(out)
     place = storage if storage is not None else out / "study.sqlite3"
+    say_estimate(rough_scoring_seconds(scorer, (1 + len(alone)) * scorer.gradients, workers=workers))
     ranked = rank(scorer, place, [plain, *alone], workers=workers, backend=backend, progress=bar)
     say_if_slow(scorer)
     if plain not in ranked:

@@ -28,29 +28,34 @@ DEFAULT_WORKERS = os.cpu_count() or 1
 DatasetOption = Annotated[str, Option(help="A name from `gradveil data`, folder:PATH, hf:NAME; [:10%] is a tenth.")]
 ModelOption = Annotated[str | None, Option(help="Model name, or package.module:function. Default: from --weights.")]
 WeightsOption = Annotated[
-    Path | None, Option(help="Of `gradveil train`, or yours: .safetensors, .pt, .ckpt. Default: untrained.")
+    Path | None, Option(help="Weights of `gradveil train`, or yours: .safetensors, .pt, .ckpt. Default: untrained.")
 ]
 NewModelOption = Annotated[str, Option(help="resnet20-4, resnet20, convnet-16, lenet, ... or package.module:function.")]
 NormalizeOption = Annotated[
     str | None,
     Option(help="Means/deviations, if your loader normalises: 0.5/0.25 or 0.49,0.48,0.45/0.25,0.24,0.26."),
 ]
-LossOption = Annotated[str | None, Option(help="Of the training: cross-entropy, smoothing=0.1 or bce.")]
+LossOption = Annotated[str | None, Option(help="Loss of the training: cross-entropy, smoothing=0.1 or bce.")]
 DefenseOption = Annotated[str, Option(help="none, 3-1-7+43-18-18, a policy file, prune:0.9, '3-1-7 | clip:1', ...")]
 AttackOption = Annotated[str, Option(help="A name from `gradveil attack list`.")]
 AttackerOption = Annotated[
     str | None,
-    Option(help="plain; adaptive: knows the defense; draw: also what it drew; simulate: tries it on guesses."),
+    Option(help="plain, adaptive (knows the defense), draw (also its random choices), simulate (defends its guesses)."),
 ]
-SplitOption = Annotated[str, Option(help="train or test images are attacked; the attacker may know the others.")]
-IterationsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000_000)]
-RestartsOption = Annotated[int | None, Option(help="Of the attack. Default: as published.", min=1, max=10_000)]
+SplitOption = Annotated[str, Option(help="Attack train or test images. The attacker may know the others.")]
+IterationsOption = Annotated[
+    int | None, Option(help="Iterations of the attack. Default: as published.", min=1, max=10_000_000)
+]
+RestartsOption = Annotated[int | None, Option(help="Restarts of the attack. Default: as published.", min=1, max=10_000)]
 TvOption = Annotated[float | None, Option(help="Weight of total variation. Default: as published.", min=0)]
 StartOption = Annotated[
-    str | None, Option(help="First guess: noise, zeros, pattern, class-mean or public-image. Default: as published.")
+    str | None,
+    Option(help="First guess: noise, zeros, pattern, class-mean, public-image or informed. Default: as published."),
 ]
-RateOption = Annotated[float | None, Option(help="Of the attack's optimizer. Default: as published.", min=0)]
-LabelsOption = Annotated[str | None, Option(help="known, read (off the gradient) or joint. Default: as published.")]
+RateOption = Annotated[float | None, Option(help="Learning rate of the attack. Default: as published.", min=0)]
+LabelsOption = Annotated[
+    str | None, Option(help="Labels: known, read (off the gradient) or joint (searched for). Default: as published.")
+]
 DataDirOption = Annotated[Path | None, Option(help="Folder of archives. Default: $GRADVEIL_DATA, else a cache.")]
 WorkersOption = Annotated[
     int, Option(help="Processes, one thread each. The result does not depend on it.", min=1, max=10_000)
@@ -58,7 +63,7 @@ WorkersOption = Annotated[
 BackendOption = Annotated[str, Option(help="Where they run: loky (processes here), or a cluster: ray, dask.")]
 SeedOption = Annotated[int, Option(help="Same seed, same result.", min=0, max=2**31 - 1)]
 DeviceOption = Annotated[str, Option(help="cpu, cuda, cuda:1, mps, xpu, or auto for what is there.")]
-PrecisionOption = Annotated[str, Option(help="highest, or high: products in TF32 where a device has it.")]
+PrecisionOption = Annotated[str, Option(help="highest, or high: matrix products in TF32 where the device has it.")]
 JsonOption = Annotated[bool, Option("--json", help="Print one JSON document on standard output, nothing else there.")]
 
 
@@ -135,6 +140,7 @@ class NetworkOptions:
         defense: "Defense | None" = None,
     ) -> "Network":
         """The network; without weights a fresh one, after so many training steps on the device with the defense on."""
+        from gradveil.auditing.doubtful_weights import doubt_weights
         from gradveil.defenses import NoDefense
         from gradveil.training.networks import NetworkSource
         from gradveil.training.stage import Stage
@@ -143,7 +149,10 @@ class NetworkOptions:
             raise GradveilError("--stage trains a fresh model and --weights brings a trained one: use one of them")
         stage = Stage("steps", steps or 0) if self.weights is None else Stage("weights")
         source = NetworkSource(dataset, self.name, self.weights, seed, device=device)
-        return source.at(stage, defense or NoDefense())
+        network = source.at(stage, defense or NoDefense())
+        if self.weights is not None and (doubt := doubt_weights(source.at(stage).module, dataset)) is not None:
+            say(doubt)
+        return network
 
 
 def name_around(model: str, normalize: str | None, loss: str | None) -> str:

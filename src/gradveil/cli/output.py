@@ -51,7 +51,9 @@ def print_table(title: str, columns: Sequence[str], rows: "Iterable[Sequence[str
         first = number == 0
         numbers = not first and all(_is_number(row[number].plain) for row in body)
         # Words stay whole where they are no longer than words are.
-        longest = max((len(word) for row in body for word in row[number].plain.split()), default=0)
+        longest = max(
+            len(word) for text in (column, *(row[number].plain for row in body)) for word in text.split() or [""]
+        )
         shown.add_column(
             Text(column),
             justify="right" if numbers else "left",
@@ -62,7 +64,8 @@ def print_table(title: str, columns: Sequence[str], rows: "Iterable[Sequence[str
         )
     for row in body:
         shown.add_row(*row)
-    Console().print(shown)
+    # Columns that do not fit make long lines; rich would cut them off.
+    Console().print(shown, crop=False)
 
 
 def _is_number(cell: str) -> bool:

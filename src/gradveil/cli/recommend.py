@@ -16,7 +16,7 @@ from gradveil.cli.options import (
     WorkersOption,
 )
 from gradveil.cli.output import check_folder, emit, print_table, say
-from gradveil.progress import bar
+from gradveil.progress import bar, duration
 
 if TYPE_CHECKING:
     from gradveil.recommending import Recommendation
@@ -30,14 +30,17 @@ def recommend(
     ] = "worst-case",
     candidates: Annotated[
         str | None,
-        Option(help="prune:0.99,policy.json,batch:8,local:2,sum:4 instead of the usual ones; none is added."),
+        Option(
+            help="With commas: prune:0.99,policy.json,batch:8,local:2,sum:4. Default: the usual ones. `none` is always added."
+        ),
     ] = None,
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
     budget: Annotated[float, Option(help="Minutes of wall time, those of earlier sessions included.")] = 30.0,
     rounds: Annotated[
         int | None, Option(min=1, help="At most so many rounds, each a closer look than the one before.")
     ] = None,
-    points: Annotated[float, Option(help="Points of test accuracy that may be lost.")] = 2.0,
+    check: Annotated[int, Option(help="On how many other images the answers are checked, if the budget lasts.")] = 96,
+    points: Annotated[float, Option(help="Percentage points of test accuracy that may be lost.")] = 2.0,
     out: Annotated[Path | None, Option(help="Run folder. Default: runs/recommend/DATASET-MODEL-THREAT.")] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
     backend: BackendOption = "loky",
@@ -46,9 +49,10 @@ def recommend(
 ) -> None:
     """Race defenses and changes of the deployment, and say what to do and what it costs.
 
-    Every candidate is attacked, with and without knowing it, on a few images, and trained briefly. Those that may still be best
-    are looked at longer, until the budget is used or everything is decided. Then there are three answers: the cheapest that
-    holds, the best privacy for a few points of accuracy, and what needs no retraining; with the lines that apply them.
+    Every candidate is attacked on a few images, with and without knowing it, and trained briefly. Those that may still be best
+    are looked at longer, until two thirds of the budget are used or everything is decided. There are three answers: the cheapest
+    that holds, the best privacy for a few points of accuracy, and what needs no retraining. They are attacked again on images
+    that nothing was chosen by; where one breaks, the next best is taken. Each comes with the lines that apply it.
 
     Killed and started again, it goes on. With a larger --budget it goes on, too.
 
@@ -72,7 +76,7 @@ def recommend(
     # What is wrong is refused before a weights file or a dataset is opened; policy files are read once.
     named = tuple(parse_candidate(one, asked).name for one in given or ("prune:0.9",))
     settings = {"threat": asked, "weights": network.weights, "attacks": split_names(attacks), "device": where.choose()}
-    numbers = {"budget": budget, "points": points, "seed": options.seed, "levels": LEVELS[:rounds]}
+    numbers = {"budget": budget, "points": points, "seed": options.seed, "levels": LEVELS[:rounds], "check": check}
     plan = RecommendPlan("", named, **settings, **numbers)  # type: ignore[arg-type]
     name, dataset = network.name, network.dataset
     folder = out or Path("runs/recommend") / slug(dataset, name, asked.name)
@@ -80,6 +84,7 @@ def recommend(
     check_backend(backend)
     loaded = options.load(dataset)
     plan = replace(plan, model=name, candidates=named if given else default_candidates(asked, loaded))
+    say(f"about {duration(60 * budget)}, or until everything is decided")
     found = race(plan, loaded, folder, workers=workers, backend=backend, say=say, progress=bar)
     write_text(folder / "recommend.md", page_of(found))
     written = [folder / "recommend.json", folder / "recommend.md", *_plot(found, folder, plan.tolerance)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from gradveil.cli.options import DeviceOptions, NetworkOptions, RunOptions
-from gradveil.cli.output import emit, say
+from gradveil.cli.output import emit, say, say_estimate
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
@@ -36,11 +36,12 @@ class ScoreOptions(NetworkOptions):
     """What scores are computed with: the network, and the definition of the privacy score."""
 
     definition: Annotated[
-        str, Option(help="paper: flat cosine, Riemann, S_acc by Eq. 10 with its sign flipped; code: as in the code.")
+        str, Option(help="paper: as printed, S_acc with its sign flipped. code: as in the published code.")
     ] = "paper"
-    score: Annotated[str, Option(help="grad-sim as published, identification (short attacks), or another one.")] = (
-        "grad-sim"
-    )
+    score: Annotated[
+        str,
+        Option(help="grad-sim (as published), smooth-grad-sim, smooth-contrast, or identification (short attacks)."),
+    ] = "grad-sim"
 
     @property
     def attacks(self) -> bool:
@@ -121,6 +122,7 @@ def score(
         gradveil score 3-1-7 --weights runs/train/.../last.safetensors
         gradveil score 43-18-18 --model convnet-16 --images 20 --definition code --json
     """
+    from gradveil.auditing.rough import rough_scoring_seconds
     from gradveil.parallel import using_one_thread
     from gradveil.transforms import load_policy
 
@@ -128,6 +130,7 @@ def score(
     if plot is not None and points is None:
         points = 0  # a plot shows the score that is printed, and five points make no curve
     scorer, setting = method.scorer(options, where, images=images, batches=batches, batch_size=100, points=points)
+    say_estimate(rough_scoring_seconds(scorer, scorer.gradients))
     with using_one_thread(), bar(f"scoring {chosen}", images, "images") as advance:
         scores = scorer(chosen, advance=advance)
     say_if_slow(scorer)

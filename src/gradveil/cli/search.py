@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from gradveil.cli.options import DEFAULT_WORKERS, BackendOption, DeviceOptions, RunOptions, WorkersOption
-from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.cli.output import check_folder, emit, print_table, say, say_estimate
 from gradveil.cli.score import ScoreOptions, say_if_slow
 from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
@@ -30,7 +30,10 @@ def search(
     keep: Annotated[int, Option(help="How many of the best to keep.", min=1, max=10_000)] = 10,
     sampler: Annotated[str, Option(help="random as published, tpe, or nsga2 (privacy and accuracy).")] = "random",
     redundancy: Annotated[
-        float, Option(help="Accuracy filter: how much more redundant than untransformed images may be.", min=0)
+        float,
+        Option(
+            help="Accuracy filter: how many times as redundant as untransformed images a policy may make them.", min=0
+        ),
     ] = 2.0,
     threshold: Annotated[
         float | None, Option(help="Published: T_acc, the accuracy score to reach. Default: that of the code.")
@@ -38,10 +41,12 @@ def search(
     hybrid: Annotated[
         int | None, Option(help="How many policies the hybrid joins. Default: 2; published 3.", min=1, max=100)
     ] = None,
-    confidence: Annotated[float, Option(help="How sure to be of who drops out, and of intervals.")] = 0.95,
+    confidence: Annotated[
+        float, Option(help="Confidence of intervals, and of dropping a policy from the race.")
+    ] = 0.95,
     gradients: Annotated[
         int | None,
-        Option(help="What the race may spend in all. Default: 13 looks per policy and the last measurement.", min=1),
+        Option(help="Gradients the race may take. Default: 13 looks per policy and the last measurement.", min=1),
     ] = None,
     images: Annotated[
         int | None, Option(help="Test images. Default: all but 100, at most 500; published 100.", min=1, max=1_000_000)
@@ -77,6 +82,7 @@ def search(
         gradveil search --weights ... --procedure published --definition code
         gradveil search --weights ... --sampler nsga2 --storage postgresql://host/db --backend ray
     """
+    from gradveil.auditing.rough import rough_scoring_seconds
     from gradveil.naming import lookup  # brings torch along
     from gradveil.plots.search import save_plots
     from gradveil.searching import PublishedPlan, SearchPlan
@@ -114,6 +120,7 @@ def search(
     with opening_locks(out) as locks:
         if storage is None and not locks.take("search"):
             raise GradveilError(f"{out}: another search is at work there; wait for it, or share one with --storage")
+        say_estimate(rough_scoring_seconds(scorer, plan.expected_gradients(scorer), workers=workers))
         found = run(scorer, place, plan, workers=workers, backend=backend, progress=bar, say=say)
     say_if_slow(scorer)
     summary = found.summary() | asdict(setting)

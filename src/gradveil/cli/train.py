@@ -30,12 +30,14 @@ def train(
     *,
     dataset: DatasetOption = EMBEDDED,
     model: NewModelOption = "resnet20",
-    epochs: Annotated[int | None, Option(help="Default: 60; 50 with --semi.")] = None,
+    epochs: Annotated[int | None, Option(help="Epochs. Default: 60; with --semi: 50.")] = None,
     batch_size: Annotated[int, Option(help="Images per step.")] = 128,
     lr: Annotated[float, Option(help="Learning rate. Drops tenfold at 3/8, 5/8 and 7/8.")] = 0.1,
     defense: DefenseOption = "none",
     semi: Annotated[bool, Option("--semi", help="The search's model: a tenth of the images, 50 epochs.")] = False,
-    halve_loss: Annotated[bool, Option("--halve-loss", help="Repeat a slip of the published code.")] = False,
+    halve_loss: Annotated[
+        bool, Option("--halve-loss", help="Halve the loss, as the published code does by mistake.")
+    ] = False,
     out: Annotated[Path | None, Option(help="Folder. Default: runs/train/DATASET-MODEL-...")] = None,
     trainings: Annotated[int, Option(help="So many, with seeds --seed and following.", min=1, max=1000)] = 1,
     workers: WorkersOption = DEFAULT_WORKERS,
@@ -55,7 +57,7 @@ def train(
         gradveil train --model lenet --defense precode
         gradveil train --model resnet20 --trainings 5 --backend ray
     """
-    from gradveil.auditing.estimate import rough_training_seconds
+    from gradveil.auditing.rough import rough_training_seconds
     from gradveil.defenses import NoDefense, parse_defense
     from gradveil.defenses.parts import private_part
     from gradveil.naming import slug

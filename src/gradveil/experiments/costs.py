@@ -1,13 +1,13 @@
 """What an experiment would take, before it is begun: a few iterations, steps and scores are timed, and nothing is written."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
 from gradveil.attacks import parse_attack
-from gradveil.auditing.estimate import attack_cost, seconds_per_step
+from gradveil.auditing.estimate import SCORED, attack_cost, seconds_per_gradient, seconds_per_step
+from gradveil.auditing.timing import own_seconds
 from gradveil.datasets.catalogue import DATASETS
 from gradveil.datasets.names import parse_name
 from gradveil.defenses import NoDefense
@@ -17,7 +17,6 @@ from gradveil.experiments.grid import TRAINED, Grid
 from gradveil.experiments.lab import Lab
 from gradveil.experiments.scoring import Paths, PolicyScores
 from gradveil.experiments.searches import SearchCost
-from gradveil.experiments.timing import own_seconds
 from gradveil.experiments.training import Trainings
 from gradveil.leakage.scenario import UNDEFENDED, Scenario
 from gradveil.models import untrained_model
@@ -29,7 +28,6 @@ from gradveil.scores import Scorer
 from gradveil.training import Recipe
 from gradveil.training.networks import NetworkSource
 from gradveil.training.stage import Stage
-from gradveil.transforms import Policy
 from gradveil.types import Dataset, ImageSet
 
 # Images that stand for the real ones: enough for a batch.
@@ -112,12 +110,8 @@ class Stopwatch:
         def measure() -> float:
             images = stand_in(dataset)
             network = untrained_model(model, images, seed=self.lab.seed)
-            scorer = Scorer(network, network, images.test, images=4, points=None, device=self.lab.device)
-            with self.lab.device.computing("nothing"):
-                scorer.privacy(Policy.parse("identity"), range(1))
-                start = time.perf_counter()
-                scorer.privacy(Policy.parse("identity"))
-            return (time.perf_counter() - start) / (4 * scorer.privacy_score.evaluations)
+            scorer = Scorer(network, network, images.test, images=SCORED, points=None, device=self.lab.device)
+            return seconds_per_gradient(scorer)
 
         return self._once(("gradient", dataset, model), measure)
 

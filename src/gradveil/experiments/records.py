@@ -21,6 +21,7 @@ class Attacked:
     """What one attack got out of images behind one defense, image by image.
 
     - `row` is what tables call the defense: `random` stands for ten policies. `published` is the table in the papers.
+    - `messages` says which images were in one message, by numbers from 0.
     - `ranks` are places among so many `decoys` of the class, 0 of 0 where an image has none; `placebo` those of other images.
     - `shared_psnr` is the papers' figure, of the rebuilt image to the shared one. `detail` is the PSNR of the attacker's estimate
       to the private image less that of a guess without the gradient. All in dB.
@@ -35,6 +36,7 @@ class Attacked:
     attacker: str
     threat: str
     indices: tuple[int, ...]
+    messages: tuple[int, ...]
     ranks: tuple[int, ...]
     decoys: tuple[int, ...]
     placebo: tuple[int, ...]
@@ -46,6 +48,7 @@ class Attacked:
     def of(cls, records: Sequence[Record], *, published: str, row: str) -> "Attacked":
         """The records of one cell, or of the cells that make up one row."""
         key = records[0].scenario
+        units = {unit: number for number, unit in enumerate(dict.fromkeys(one.unit for one in records))}
         ranks = [(0, 0) if one.rank is None else (one.rank.rank, len(one.rank.decoys)) for one in records]
         return cls(
             published,
@@ -57,6 +60,7 @@ class Attacked:
             key.attacker,
             key.threat_in_words,
             tuple(one.index for one in records),
+            tuple(units[one.unit] for one in records),
             tuple(rank for rank, _ in ranks),
             tuple(decoys for _, decoys in ranks),
             tuple(0 if one.placebo is None else one.placebo.rank for one in records),
@@ -77,12 +81,12 @@ class Attacked:
     @cached_property
     def identified(self) -> Identification | None:
         """How well the private images are told from others of their class; None where they have none."""
-        return _identify(self.ranks, self.decoys)
+        return _identify(self.ranks, self.decoys, self.messages)
 
     @cached_property
     def identified_placebo(self) -> Identification | None:
         """The same for images that were not attacked."""
-        return _identify(self.placebo, self.decoys)
+        return _identify(self.placebo, self.decoys, self.messages)
 
     @property
     def percentiles(self) -> dict[int, float]:
@@ -101,10 +105,14 @@ class Attacked:
         return spread_of(self.detail)
 
 
-def _identify(ranks: Sequence[int], decoys: Sequence[int]) -> Identification | None:
+def _identify(ranks: Sequence[int], decoys: Sequence[int], messages: Sequence[int]) -> Identification | None:
     # Which images the decoys were does not matter any more, only how many.
-    known = [Rank(0, rank, tuple(range(many))) for rank, many in zip(ranks, decoys, strict=True) if rank and many]
-    return identification_of(known)
+    known = [
+        (Rank(0, rank, tuple(range(many))), message)
+        for rank, many, message in zip(ranks, decoys, messages, strict=True)
+        if rank and many
+    ]
+    return identification_of([rank for rank, _ in known], [message for _, message in known])
 
 
 @dataclass(frozen=True)

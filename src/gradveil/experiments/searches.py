@@ -8,9 +8,9 @@ from torch import nn
 
 from gradveil.attacks import adam_cosine
 from gradveil.auditing.estimate import attack_cost
+from gradveil.auditing.timing import own_seconds
 from gradveil.experiments.lab import Lab
 from gradveil.experiments.records import Pieces, Scored
-from gradveil.experiments.timing import own_seconds
 from gradveil.io.files import parse_file, parse_object, write_json
 from gradveil.leakage.scenario import Scenario
 from gradveil.naming import digest_of, slug
