@@ -516,6 +516,33 @@ def test_workers_end_with_a_command_that_is_stopped(tmp_path: Path) -> None:
             time.sleep(0.1)
 
 
+STARTING = """
+import os, signal, sys
+if "-m" in sys.orig_argv and any("loky" in word for word in sys.orig_argv):
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+WORK_ON = """
+import sys
+from gradveil.parallel import run_jobs
+def double(job):
+    return 2 * job
+if __name__ == "__main__":
+    sys.modules["__main__"].__file__ = None
+    print(sorted(run_jobs(double, [1, 2], workers=2)))
+"""
+
+
+def test_workers_that_are_starting_do_not_hear_control_c(tmp_path: Path) -> None:
+    """At a terminal it reaches all processes. What is said about it is said once, by the command."""
+    (tmp_path / "sitecustomize.py").write_text(STARTING)
+    (tmp_path / "work.py").write_text(WORK_ON)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "work.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[2, 4]\n", "")
+
+
 def _is_zombie(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -140,22 +140,54 @@ def test_front_against_its_definition(pairs: list[tuple[int, int]]) -> None:
     assert len(found) == len(best)  # of equals one is enough
 
 
-def test_of_many_policies_the_best_share_strength(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    traits = rng.normal(size=(60, 2))
-    looks = {f"p{row}": list(traits[row, 0] + rng.normal(scale=0.5, size=3)) for row in range(60)}
-    pixels = {name: list(traits[row]) for row, name in enumerate(looks)}
-    alone = believe(looks)
-    monkeypatch.setattr(belief, "MOST_SHARING", 20)
-    some = believe(looks, pixels)
-    best = set(sorted(looks, key=alone.mean)[:20])
-    assert some.covariance.shape == (20, 20)
-    assert {name for name in looks if some.mean(name) != alone.mean(name)} == best
-    apart = (set(looks) - best).pop()
-    assert some.interval(apart, 0.95) == alone.interval(apart, 0.95)
-    assert some.distance(apart, next(iter(best))) > 0
-    # As if nobody else were there.
-    few = {name: looks[name] for name in looks if name in best}
-    assert {name: some.mean(name) for name in few} == pytest.approx(
-        {name: believe(few, pixels).mean(name) for name in few}, abs=0.2
-    )
+def _similar(policies: int, seed: int = 0) -> tuple[dict[str, list[float]], dict[str, list[float]], np.ndarray]:
+    """Looks at policies whose scores go with the first of two traits, those traits, and the scores."""
+    rng = np.random.default_rng(seed)
+    traits = rng.normal(size=(policies, 2))
+    truth = np.tanh(traits[:, 0])
+    looks = {f"p{row}": list(truth[row] + rng.normal(scale=0.5, size=3)) for row in range(policies)}
+    return looks, {name: list(traits[row]) for row, name in enumerate(looks)}, truth
+
+
+def test_sharing_strength_is_gaussian_process_regression() -> None:
+    """Against the formula for every pair, with the settings that are likeliest."""
+    looks, pixels, _ = _similar(60)
+    means, noise = align(list(looks.values()))
+    traits = np.array(list(pixels.values()))
+    traits = (traits - traits.mean(0)) / traits.std(0, ddof=1)
+    apart = ((traits[:, None] - traits) ** 2).sum(2)
+    values = means - means.mean()
+    scale = max(values.var(ddof=1) - noise.mean(), values.var(ddof=1) / 10)
+    width = np.sort(apart, axis=None)[(apart.size - 1) // 2]
+    found = []
+    for bend, slope in belief.SHARED:
+        for own in belief.OWN:
+            prior = scale * (bend * np.exp(-apart / 2 / width) + slope * traits @ traits.T / 2 + 1 + own * np.eye(60))
+            whole = prior + np.diag(noise)
+            likelihood = stats.multivariate_normal(np.zeros(60), whole).logpdf(values)
+            gain = prior @ np.linalg.inv(whole)
+            found.append((likelihood, gain @ values + means.mean(), prior - gain @ prior))
+    _, expected, covariance = max(found, key=lambda one: one[0])
+    known = believe(looks, pixels)
+    np.testing.assert_allclose(known.means, expected, atol=1e-4)
+    np.testing.assert_allclose(known.variances, covariance.diagonal(), rtol=1e-3)
+    for one, other in ((0, 1), (5, 40), (59, 3)):
+        spread = covariance[one, one] + covariance[other, other] - 2 * covariance[one, other]
+        gap = abs(expected[one] - expected[other]) / np.sqrt(spread)
+        assert known.distance(f"p{one}", f"p{other}") == pytest.approx(gap, rel=1e-2)
+
+
+def test_through_landmarks_policies_share_as_much_strength(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, pixels, truth = _similar(400)
+    errors = {}
+    for landmarks in (400, 100):
+        monkeypatch.setattr(belief, "LANDMARKS", landmarks)
+        known = believe(looks, pixels)
+        assert known.common is not None
+        assert known.common.shape == (400, landmarks)
+        errors[landmarks] = float(np.square(known.means - truth).mean())
+        # It is never surer than it may be; a policy's smallest own part makes it less sure here.
+        assert float((np.square(known.means - truth) / known.variances).mean()) < 1
+    alone = float(np.square(believe(looks).means - truth).mean())
+    assert errors[400] < alone / 3
+    assert errors[100] == pytest.approx(errors[400], rel=0.1)

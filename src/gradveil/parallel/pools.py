@@ -11,10 +11,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from multiprocessing import resource_tracker as python_tracker
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from joblib.externals.loky import process_executor
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from gradveil.errors import GradveilError
@@ -84,7 +86,8 @@ class ProcessPool:
         while True:
             worker = self._take_idle() or _new_worker()
             try:
-                future: Future[bytes] = worker.submit(call, work, job)
+                with _sparing_children():
+                    future: Future[bytes] = worker.submit(call, work, job)
             except BrokenProcessPool:  # it died while it had nothing to do
                 worker.shutdown(kill_workers=True)
                 continue
@@ -125,6 +128,22 @@ def _prefix(parent: int) -> str:
 def _new_worker() -> ProcessPoolExecutor:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     return ProcessPoolExecutor(1, timeout=IDLE, initializer=_follow_parent, initargs=(os.getpid(),), env=threads)
+
+
+@contextmanager
+def _sparing_children() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C, not even while they start; here it is heard a moment later."""
+    if not hasattr(signal, "pthread_sigmask"):  # not on every system
+        yield
+        return
+    # Loky starts these with the first process, and would let signals through again after it.
+    for tracker in (loky_tracker, python_tracker):
+        tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _follow_parent(parent: int) -> None:

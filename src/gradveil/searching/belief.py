@@ -8,7 +8,7 @@ else's. How far it is to be trusted it learns from the same looks; where pixels 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,24 +24,24 @@ PRIOR_LOOKS = 10
 # The smallest own part guards against a model that is too sure of itself.
 SHARED = ((0.1, 0.03), (1.0, 0.3), (3.0, 1.0), (10.0, 3.0))
 OWN = (0.03, 0.1, 0.3, 1.0)
-# Policies by which these are chosen; more would take longer and say the same.
-CHOOSING = 300
-# Sharing strength takes memory for every pair. Of more policies the best so far share it, and the others stand alone.
-MOST_SHARING = 2000
+# What policies have in common is said through so many of them, by which the above is chosen too: a number for every pair of many
+# policies would take memory, and say the same.
+LANDMARKS = 300
+# As a part of the variance: keeps landmarks that make the same images apart.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Belief:
     """Scores of policies by name: expected values and variances of the errors.
 
-    Errors of policies that share strength go together: `sharing` says which row of the covariance is whose.
+    Errors of policies that share strength go together: the covariance of two is the product of their rows of `common`.
     """
 
     rows: Mapping[str, int]
     means: NDArray[np.float64]
     variances: NDArray[np.float64]
-    sharing: Mapping[int, int] = field(default_factory=dict)
-    covariance: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    common: NDArray[np.float64] | None = None
 
     def mean(self, name: str) -> float:
         """The expected score."""
@@ -59,8 +59,7 @@ class Belief:
         gap = abs(float(self.means[a] - self.means[b]))
         if gap < 1e-9:  # rounding
             return 0.0
-        both = a in self.sharing and b in self.sharing
-        together = self.covariance[self.sharing[a], self.sharing[b]] if both else 0.0
+        together = 0.0 if self.common is None else float(self.common[a] @ self.common[b])
         spread = float(self.variances[a] + self.variances[b] - 2 * together)
         return gap / math.sqrt(max(spread, 1e-18))
 
@@ -80,11 +79,7 @@ def believe(looks: Mapping[str, Sequence[float]], pixels: Mapping[str, Sequence[
         return Belief(rows, means, np.full(len(rows), np.inf))
     if pixels is None or len(rows) < 2 or means.var() < 1e-18:
         return Belief(rows, means, noise)
-    best = np.sort(np.argsort(means, kind="stable")[:MOST_SHARING])
-    names = list(looks)
-    shared, covariance = _share(means[best], noise[best], np.array([pixels[names[row]] for row in best]))
-    means[best], noise[best] = shared, covariance.diagonal()
-    return Belief(rows, means, noise, {int(row): place for place, row in enumerate(best)}, covariance)
+    return Belief(rows, *_share(means, noise, np.array([pixels[name] for name in looks])))
 
 
 def align(looks: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -110,49 +105,51 @@ def align(looks: Sequence[Sequence[float]]) -> tuple[NDArray[np.float64], NDArra
 
 def _share(
     means: NDArray[np.float64], noise: NDArray[np.float64], pixels: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Means and covariance given all looks: Gaussian process regression, its settings by the likelihood of the looks."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Means, variances and what errors have in common, given all looks: Gaussian process regression.
+
+    Its settings are the likeliest for the looks. A score is a sum of what landmarks say of it, and of the policy's own (FITC;
+    Snelson and Ghahramani, 2006). Where every policy is a landmark that is exact.
+    """
     # In torch, whose number of threads a search sets to one: the last digits must not depend on it.
     values, errors, traits = (torch.from_numpy(array) for array in (means, noise, pixels))
     centre = values.mean()
     values = values - centre
     traits = (traits - traits.mean(0)) / traits.std(0).clamp_min(1e-9)
     scale = torch.maximum(values.var() - errors.mean(), values.var() / 10)
-    # A number for every pair takes memory: nothing is kept that is not needed, and every step is done in place.
-    smooth = torch.cdist(traits, traits).square_()
-    smooth.div_(-2 * _median(smooth).clamp_min(1e-9)).exp_()
-    linear = (traits @ traits.T).div_(traits.shape[1])
-    settings, own = _likeliest(smooth, linear, scale, values, errors)
-    prior = smooth.mul_(settings[0]).add_(linear.mul_(settings[1])).add_(1).mul_(scale)
-    prior.diagonal().add_(scale * own)
-    root = linear.copy_(prior)
-    root.diagonal().add_(errors)
-    torch.linalg.cholesky(root, out=root)
-    white = torch.linalg.solve_triangular(root, values[:, None], upper=False)
-    half = torch.linalg.solve_triangular(root, prior, upper=False)
-    del root, linear
-    return (centre + (half.T @ white)[:, 0]).numpy(), prior.addmm_(half.T, half, alpha=-1).numpy()
+    some = slice(None, None, -(-len(values) // LANDMARKS))
+    smooth = torch.cdist(traits, traits[some]).square_()
+    smooth.div_(-2 * smooth[some].median().clamp_min(1e-9)).exp_()
+    linear = (traits @ traits[some].T).div_(traits.shape[1])
+    (bend, slope), own = _likeliest(smooth[some], linear[some], scale, values[some], errors[some])
 
-
-def _median(values: Tensor) -> Tensor:
-    """The lower median, as torch has it, without the positions that torch's takes memory for."""
-    flat = values.flatten().numpy().copy()
-    middle = (len(flat) - 1) // 2
-    flat.partition(middle)
-    return torch.tensor(flat[middle], dtype=values.dtype)
+    prior = scale * (bend + slope * traits.square().mean(1) + 1)
+    shared = smooth.mul_(bend).add_(linear, alpha=slope).add_(1).mul_(scale)
+    del linear  # a number for every policy and landmark: few such tables are kept at a time
+    root = torch.linalg.cholesky(shared[some] + ROUNDING * scale * torch.eye(shared.shape[1], dtype=shared.dtype))
+    said = torch.linalg.solve_triangular(root, shared.T, upper=False)  # a column per policy
+    del smooth, shared
+    alone = (prior - said.square().sum(0)).clamp_min(0) + scale * own
+    # How far a policy's own looks count; the rest is what landmarks say.
+    trust = alone / (alone + errors)
+    spread = (alone + errors).sqrt()
+    said.div_(spread)
+    root = torch.linalg.cholesky((said @ said.T).add_(torch.eye(len(said), dtype=said.dtype)))
+    weights = torch.cholesky_solve(said @ (values / spread)[:, None], root)
+    expected = centre + trust * values + (1 - trust) * spread * (said.T @ weights)[:, 0]
+    common = torch.linalg.solve_triangular(root, said, upper=False).mul_((1 - trust) * spread)
+    return expected.numpy(), (common.square().sum(0) + trust * errors).numpy(), common.T.numpy()
 
 
 def _likeliest(
     smooth: Tensor, linear: Tensor, scale: Tensor, values: Tensor, errors: Tensor
 ) -> tuple[tuple[float, float], float]:
     """Of `SHARED` and `OWN`, those that make the looks likeliest."""
-    some = slice(None, None, -(-len(values) // CHOOSING))
-    smooth, linear, values, errors = smooth[some, some], linear[some, some], values[some, None], errors[some]
 
     def likelihood(shared: tuple[float, float], own: float) -> float:
         prior = scale * (shared[0] * smooth + shared[1] * linear + 1)
         root = torch.linalg.cholesky(prior + torch.diag(scale * own + errors))
-        white = torch.linalg.solve_triangular(root, values, upper=False)
+        white = torch.linalg.solve_triangular(root, values[:, None], upper=False)
         return -float(white.square().sum() / 2 + root.diagonal().log().sum())
 
     return max(((one, own) for one in SHARED for own in OWN), key=lambda choice: likelihood(*choice))

@@ -171,7 +171,6 @@ class _Search:
         sharing = self.plan.sharing and (self.level == "quick" or "quick" not in self.costs)
         with using_one_thread():
             if looks:
-                self.beliefs.pop(self.level, None)  # before the next one takes memory for every pair
                 self.beliefs[self.level] = believe(looks, pixels if sharing else None)
 
     def rank(self, contenders: list[Policy]) -> list[Policy]:
