@@ -52,50 +52,54 @@ TASKS = {"audit": partial(audit, iterations=2, workers=1), "policies": partial(f
 
 def run(turns: int = 2) -> Iterator[dict[str, object]]:
     """Four rows for workers, three for how the cost grows, two for memory; each as soon as it is measured."""
-    how = f"{DATASET}, workers of one thread that were started before, {turns} turns"
+    how = f"{DATASET}, workers of one thread that were started before"
     scored = f"{SCORED} images, the best {KEPT}"
-    for name, settings, work in (
+    for name, settings, work, turns_of_row in (
         (
             "an audit by two workers against one",
             f"{MODEL}, {AUDITED} images, fast with {ITERATIONS} iterations, no defense and random policies",
             partial(audit, AUDITED, ITERATIONS),
+            2 * turns,
         ),
         (
             f"a search of {POLICIES} policies by two workers against one",
             f"{MODEL}, {scored}",
             partial(find_policies, POLICIES, model=MODEL),
+            2 * turns,
         ),
         (
             "two searches at once against one after the other",
             f"{POLICIES // 2} policies each, {MODEL}, {scored}: two processes that share nothing but the machine",
             find_twice,
+            turns,
         ),
         (
             f"a search of {MANY_POLICIES} policies on a tiny network by two workers against one",
             f"{SMALL_MODEL}, {scored}: a look takes milliseconds, as long as what one process alone has to do",
             partial(find_policies, MANY_POLICIES),
+            turns,
         ),
     ):
         with using_one_thread():
-            found = side_by_side(*(partial(work, workers=workers) for workers in (2, 1)), turns=turns)
-        yield found.row(name, f"{settings}; {how}")
+            found = side_by_side(*(partial(work, workers=workers) for workers in (2, 1)), turns=turns_of_row)
+        yield found.row(name, f"{settings}; {how}, {turns_of_row} turns")
     yield growth_row(
         f"{GROWN} times the images of an audit",
         *(partial(audit, images, 20, 1) for images in (4 * GROWN, 4)),
         GROWN,
-        f"{MODEL}, 4 images to begin with; {how}",
+        f"{MODEL}, 4 images to begin with; {how}, {turns} turns",
     )
     yield growth_row(
         f"{GROWN} times the policies of a race",
         *(partial(find_policies, policies, 1) for policies in (20 * GROWN, 20)),
         GROWN,
-        f"{SMALL_MODEL}, 20 policies to begin with; {how}",
+        f"{SMALL_MODEL}, 20 policies to begin with; {how}, {turns} turns",
     )
     yield growth_row(
         "an attack on a wider network, by its parameters",
         *(partial(attack, width) for width in WIDTHS),
         parameters(WIDTHS[0]) / parameters(WIDTHS[1]),
-        f"convnet-{WIDTHS[0]} against convnet-{WIDTHS[1]}, fast with 10 iterations on one image; {how}",
+        f"convnet-{WIDTHS[0]} against convnet-{WIDTHS[1]}, fast with 10 iterations on one image; {how}, {turns} turns",
     )
     yield memory_row("audit", FEW, MANY, "images of an audit")
     yield memory_row("policies", FEW_POLICIES, MOST_POLICIES, "policies of a race")
