@@ -56,12 +56,15 @@ class Recorded(Scorer):
 
     def privacy(self, policy: Policy, places: range | None = None, **options: object) -> Estimate:  # type: ignore[override]
         assert self.record is not None
-        if str(policy) == "identity":
-            return Estimate((0.0,), 0)  # the first look at untransformed images, whose value nobody uses
         table, cost = (self.record.quick, 2) if options.get("quick") else (self.record.full, 5)
         where = self.places[list(places)] if places is not None else self.places
-        values = table[self.record.policies.index(policy), where]
+        # Controls cost what they cost; what they score is not on record, and nobody asks here.
+        values = table[self.record.policies.index(policy), where] if self.knows(policy) else np.zeros(len(where))
         return Estimate(tuple(values.tolist()), len(values) * cost)
+
+    def knows(self, policy: Policy) -> bool:
+        """Whether the policy is on record; controls are not."""
+        return self.record is not None and policy in self.record.policies
 
     def pixels(self, policy: Policy) -> tuple[float, ...]:
         assert self.record is not None
@@ -71,9 +74,8 @@ class Recorded(Scorer):
 
     def accuracy(self, policy: Policy, batches: range | None = None) -> Estimate:
         assert self.record is not None
-        values = np.array(self.untouched)
-        if str(policy) != "identity":
-            values = self.record.accuracy[self.record.policies.index(policy)]
+        known = self.knows(policy)
+        values = self.record.accuracy[self.record.policies.index(policy)] if known else np.array(self.untouched)
         chosen = values if batches is None else values[list(batches)]
         return Estimate(tuple(chosen.tolist()), len(chosen) * BATCH_SIZE)
 

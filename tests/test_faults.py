@@ -207,6 +207,38 @@ def test_names_that_are_nearly_too_long_can_be_written(tmp_path: Path) -> None:
     assert path.read_text() == "x"
 
 
+WRITER = """
+import sys
+from pathlib import Path
+from gradveil.io.files import writing
+with writing(Path(sys.argv[1])) as part:
+    part.write_text("half")
+    print(flush=True)
+    sys.stdin.read()
+    part.write_text("whole")
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_another_still_writes_is_not(tmp_path: Path) -> None:
+    killed, alive = (
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, tmp_path / name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in ("killed.txt", "alive.txt")
+    )
+    for writer in (killed, alive):
+        assert writer.stdout is not None
+        writer.stdout.readline()
+    killed.kill()
+    killed.communicate()
+    assert len(list(tmp_path.iterdir())) == 2
+    write_text(tmp_path / "next.txt", "whole")
+    assert len(list(tmp_path.iterdir())) == 2
+    alive.communicate()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alive.txt", "next.txt"]
+    assert (tmp_path / "alive.txt").read_text() == "whole"
+
+
 # Full disks
 
 
@@ -221,7 +253,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(*arguments, **settings)  # type: ignore[call-overload,no-any-return]
 
-    monkeypatch.setattr("gradveil.io.files.tempfile.mkstemp", mkstemp)
+    monkeypatch.setattr("tempfile.mkstemp", mkstemp)
 
 
 FULL = r"No space left on device; free some and start again"
@@ -420,6 +452,17 @@ class Slow:
             os.kill(os.getpid(), int(sys.argv[1]))
 sys.meta_path.insert(0, Slow())
 """,
+    # Text that Python runs, as for a dataclass: a plain KeyboardInterrupt in it would end the process by SIGINT afterwards.
+    "working": """
+import os, sys, time
+from gradveil import cli
+def stop():
+    os.kill(os.getpid(), int(sys.argv[1]))
+    time.sleep(600)
+def app(**_):
+    exec("stop()", {"stop": stop})
+cli.app = app
+""",
     # The result is said; a thread, a hook at exit, or an object at the very end takes its time.
     "a thread at exit": """
 import os, sys, threading, time
@@ -462,12 +505,12 @@ cli.app = app
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("life", LIVES)
-def test_a_signal_before_the_work_is_said_and_one_after_the_result_changes_nothing(life: str, number: int) -> None:
+def test_a_signal_until_the_result_is_said_and_one_after_it_changes_nothing(life: str, number: int) -> None:
     code = LIVES[life] + "from gradveil.__main__ import main\nmain()"
     done = subprocess.run(
         [sys.executable, "-c", code, str(int(number))], capture_output=True, text=True, check=False, timeout=300
     )
-    if life == "starting":
+    if life in ("starting", "working"):
         stopped = "gradveil: stopped; what is done is kept: run the same command again to go on\n"
         assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", stopped)
     else:

@@ -13,6 +13,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STOPPED = "stopped; what is done is kept: run the same command again to go on"
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal came. Not a plain KeyboardInterrupt: after one in a text that is run (`exec`, as for a dataclass) Python ends the
+    process by SIGINT, whatever its exit code, though it was caught."""
+
+
 class Stopping:
     """What signals do, by the `phase` of the command.
 
@@ -48,7 +53,7 @@ class Stopping:
             os._exit(exit_code(number))
         if self.phase == "working":
             self.received.append(number)
-            raise KeyboardInterrupt
+            raise Interrupted
 
 
 def exit_code(number: int) -> int:

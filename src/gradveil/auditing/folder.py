@@ -133,7 +133,7 @@ def read_run(folder: Path) -> RunFolder:
 def _read_records(folder: Path, problems: list[str]) -> list[StoredRecord]:
     """All readable records in a stable order."""
     stored = []
-    for path in sorted((folder / "records").glob("*.json")):
+    for path in sorted((folder / "records").glob("[!.]*.json")):
         try:
             record = read_record(path)
             decibels = (record.psnr, record.guess_psnr, record.published_psnr)

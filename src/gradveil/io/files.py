@@ -5,13 +5,13 @@ import errno
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from gradveil.errors import GradveilError
+from gradveil.io.parts import making_part
 from gradveil.io.typed_json import parse_json
 
 T = TypeVar("T")
@@ -25,26 +25,18 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` that replaces it when the block ends well and vanishes when it does not."""
-    temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The last bytes of a long name: with more around it, it would be too long.
-        end = os.fsdecode(os.fsencode(path.name)[-LONGEST_NAME // 2 :])
-        handle, name = tempfile.mkstemp(prefix=f".{end}.", suffix=path.suffix[-16:], dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
-        yield temporary
-        # mkstemp makes private files; the finished one gets the permissions a plain open() would have given.
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, path)
+        with making_part(path.parent, path.suffix[-16:]) as part:
+            yield part
+            # Parts are private; the finished file gets the permissions a plain open() would have given.
+            part.chmod(0o666 & ~_umask())
+            os.replace(part, path)
     except OSError as error:
         if error.errno in FULL:
             remedy = "free some and start again to go on; what was written before is kept"
             raise GradveilError(f"{path}: {error.strerror}; {remedy}") from error
         raise
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

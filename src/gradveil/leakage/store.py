@@ -75,7 +75,7 @@ def read_record(path: Path) -> Record:
 def read_records(folder: Path) -> tuple[list[Record], list[str]]:
     """All readable records below `folder` in a stable order, and a line for every file that is none."""
     records, problems = [], []
-    for path in sorted((folder / "records").glob("*.json")):
+    for path in sorted((folder / "records").glob("[!.]*.json")):
         try:
             records.append(read_record(path))
         except GradveilError as error:

@@ -1,6 +1,5 @@
 """A whole folder of images through a policy, offline: in parallel, resumable, originals untouched."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,6 @@ LARGEST_IMAGE = 2**30
 MANIFEST = "gradveil-apply.json"
 _FORMAT = 1
 _AT_ONCE = 32  # files per task: little enough for a lively progress bar
-_LEFTOVER = re.compile(r"\..+\.png\.[a-z0-9_]{8}\.png")  # what `files.writing` leaves when a run is killed
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,6 @@ def apply_folder(
     with releasing(target / MANIFEST, kept=target / places[names[0]]):
         _claim(target, policy, seed)
         with working_alone(target / MANIFEST):
-            _remove_leftovers(target)
             return _apply_to(
                 names, places, partial(_transform, policy, seed, source, target), target, workers, progress
             )
@@ -121,12 +118,6 @@ def _claim(target: Path, policy: Policy, seed: int) -> None:
         raise GradveilError(f"{target}: not empty and not made by gradveil; choose another target")
     else:
         write_json(manifest, wanted)
-
-
-def _remove_leftovers(target: Path) -> None:
-    for path in target.rglob(".*.png"):
-        if _LEFTOVER.fullmatch(path.name):
-            path.unlink()
 
 
 def _transform(policy: Policy, seed: int, source: Path, target: Path, names: list[Path]) -> int:

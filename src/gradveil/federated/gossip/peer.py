@@ -193,8 +193,6 @@ class Peer(Training):
 
     def _resume(self) -> None:
         """Go on after the last round that everybody has a checkpoint of."""
-        for half in (self.folder / CHECKPOINTS).glob(f".participant-{self.rank:04}-*"):
-            half.unlink()  # it was being written when somebody killed us
         own = self._checkpoints()
         introduction = {"settings": self.settings.fingerprint(self.dataset), "rounds": sorted(own)}
         texts = self.group.gather_texts("start", json.dumps(introduction))
