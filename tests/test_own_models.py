@@ -35,7 +35,8 @@ def seeded(make: Callable[[], nn.Module]) -> nn.Module:
 
 
 def small() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.Sigmoid(), nn.Linear(16, 10))
+    # Narrower ones hold LBFGS up on some machines.
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.Sigmoid(), nn.Linear(64, 10))
 
 
 def batch_of(dataset: Dataset, count: int) -> Batch:

@@ -72,6 +72,11 @@ def test_finished_images_are_not_redone(source: Path, tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
+def whole_pictures(folder: Path) -> list[Path]:
+    """Those that are not parts, which are hidden."""
+    return [path for path in folder.rglob("*.png") if not path.name.startswith(".")]
+
+
 def test_killed_run_leaves_whole_files_only(source: Path, tmp_path: Path) -> None:
     for number in range(400):
         Image.new("RGB", (200, 200), (number % 256, 9, 9)).save(source / f"more-{number}.png")
@@ -82,12 +87,12 @@ def test_killed_run_leaves_whole_files_only(source: Path, tmp_path: Path) -> Non
     run = subprocess.Popen([sys.executable, "-c", program, str(source), str(tmp_path / "out")])
     try:
         deadline = time.monotonic() + 600
-        while len(list((tmp_path / "out").rglob("*.png"))) < 20 and time.monotonic() < deadline:
+        while len(whole_pictures(tmp_path / "out")) < 20 and time.monotonic() < deadline:
             time.sleep(0.005)
     finally:
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
-    finished = [path for path in (tmp_path / "out").rglob("*.png") if not path.name.startswith(".")]
+    finished = whole_pictures(tmp_path / "out")
     assert 20 <= len(finished) < 470
     for path in finished:
         read(path)
