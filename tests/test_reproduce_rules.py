@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gradveil.experiments.correlating import correlate
+from gradveil.experiments.experiment import Claim
 from gradveil.experiments.records import Attacked, Curve, Pieces, Result, Scored, Trained
 from gradveil.experiments.rules import Rule, alike, better_than_others, each, found, hides, knowing_helps, more_in
 from gradveil.experiments.score_rules import (
@@ -85,7 +86,25 @@ def test_found_and_more_and_alike() -> None:
     knowing = result(attacked("a", 0.9, attacker="adaptive"), attacked("a", 0.6), attacked("none", 0.99))
     assert knowing_helps()(knowing).level == "holds"
     assert knowing_helps()(cells).level == "undecided"
-    assert each(found(stage="untrained"), found(stage="trained"))(cells).level == "does not hold"
+    both = each(found(stage="untrained"), found(stage="trained"))(cells)
+    assert both.level == "does not hold"
+    assert "Of another part: holds. 2 of 2 leak" in both.why
+    assert "untrained: above 90% (mean of 2 settings); trained: above 5" in more_in(early, late)(cells).why
+
+
+def test_a_defense_is_not_mixed_with_those_whose_names_begin_alike() -> None:
+    cells = result(attacked("precode:k=4", None), attacked("precode:k=4,at=net.layers.3", 0.95))
+    assert more_in({"row": "precode:k=4,at=net.layers.3"}, {"row": "precode:k=4"})(cells).why.count("mean of") == 0
+    assert alike({"row": "precode:k=4,at=net.layers.3"}, {"row": "precode:k=4"})(cells).level == "does not hold"
+
+
+def test_a_rule_that_came_after_the_record_says_so() -> None:
+    cells = result(attacked("none", 0.9))
+    before = Claim("a", "gao2021", "It leaks.", found())
+    after = replace(before, late=True)
+    assert (after.decide(cells).level, before.decide(cells).level) == ("holds", "holds")
+    assert after.decide(cells).why.startswith("Rule written after the record was seen.")
+    assert not before.decide(cells).why.startswith("Rule")
 
 
 def test_the_hybrid_against_others_counts_what_they_cost() -> None:

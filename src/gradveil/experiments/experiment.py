@@ -1,7 +1,7 @@
 """An experiment as data: what it asks, what it needs, its parts at three scales, and the claims that it decides."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
 from gradveil.experiments.lab import Lab
@@ -46,18 +46,23 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says. `rule` decides it from the record of the experiment; the rule was written before the records were."""
+    """What a paper says. `rule` decides it from the record of the experiment.
+
+    Rules are written before records are made. One that is not is `late`, and its verdict says so.
+    """
 
     key: str
     source: str
     text: str
     rule: Callable[[Result], Verdict]
+    late: bool = False
 
     def decide(self, result: Result) -> Verdict:
         """The verdict; a few images at the scale `smoke` decide nothing."""
         if result.scale == "smoke":
             return Verdict("undecided", "The scale smoke shows that the experiment runs, and nothing else.")
-        return self.rule(result)
+        verdict = self.rule(result)
+        return replace(verdict, why=f"Rule written after the record was seen. {verdict.why}") if self.late else verdict
 
 
 @dataclass(frozen=True)

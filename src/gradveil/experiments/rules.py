@@ -19,9 +19,18 @@ NOTABLE_RANK, NOTABLE_ACCURACY = 0.1, 0.02
 
 
 def chosen(result: Result, **wanted: str) -> list[Attacked]:
-    """What was attacked where every named field is, or begins with, the text; `stage="trained"` is any number of epochs."""
+    """What was attacked where every named field fits.
+
+    A field is, or begins with, the text: `stage="trained"` is any number of epochs. A row is the text, for
+    `precode:k=256,at=net.layers.3` is another defense than `precode:k=256`.
+    """
     return [
-        one for one in result.found.attacked if all(_fits(getattr(one, name), text) for name, text in wanted.items())
+        one
+        for one in result.found.attacked
+        if all(
+            getattr(one, name) == text or (name != "row" and text != "" and getattr(one, name).startswith(text))
+            for name, text in wanted.items()
+        )
     ]
 
 
@@ -143,7 +152,9 @@ def each(*rules: Rule) -> Rule:
     def rule(result: Result) -> Verdict:
         verdicts = [one(result) for one in rules]
         level = min((one.level for one in verdicts), key=("does not hold", "undecided", "holds").index)
-        return Verdict(level, " ".join(one.why for one in verdicts if one.level == level))
+        deciding = [one.why for one in verdicts if one.level == level]
+        others = [f"Of another part: {one.level}. {one.why}" for one in verdicts if one.level != level]
+        return Verdict(level, " ".join([*deciding, *others]))
 
     return rule
 
@@ -233,7 +244,8 @@ def _difference_of(
         return None
     difference = spread_of([means[0][index] - means[1][index] for index in common])
     average = [sum(own[index] for index in common) / len(common) for own in means]
-    both = f"{there}: above {average[0]:.0%}; {here}: above {average[1]:.0%}"
+    pooled = ["" if len(cells) == 1 else f" (mean of {len(cells)} settings)" for cells in (first, second)]
+    both = f"{there}: above {average[0]:.0%}{pooled[0]}; {here}: above {average[1]:.0%}{pooled[1]}"
     said = f"{both}; difference {points(difference)} points, n={len(common)}."
     return difference, said
 
@@ -285,10 +297,6 @@ def _counted(cells: Sequence[Attacked]) -> str:
 
 def _percentile(one: Attacked) -> float:
     return 0.5 if one.identified is None else one.identified.percentile
-
-
-def _fits(value: str, text: str) -> bool:
-    return value == text or (text != "" and value.startswith(text))
 
 
 def _named(fields: dict[str, str]) -> str:

@@ -29,7 +29,7 @@ in `results/`; nothing on it is written by hand. How to run an experiment, and w
 - **PSNR to shared** is the papers' figure, between what was rebuilt and what was shared. It stands beside the numbers of both
   papers, whose networks, data and iterations are larger than those of the scale `cpu`.
 - A claim **holds**, **does not hold**, or is **undecided** at the scale of its record. The rule was written before the records
-  were made. Intervals are at 95% and over images unless it says otherwise.
+  were made, unless the verdict says that it was not. Intervals are at 95% and over images unless it says otherwise.
 """
 
 

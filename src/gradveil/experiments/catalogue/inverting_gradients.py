@@ -62,8 +62,16 @@ INVERTING_GRADIENTS = Experiment(
         Claim(
             "IG depth",
             "geiping2020",
-            "Depth hardly matters: images of ResNet-152 are rebuilt.",
+            "Images of a network as deep as ResNet-152 are rebuilt.",
             found(model="resnet152", row=NONE),
+        ),
+        Claim(
+            "IG depth alike",
+            "geiping2020",
+            "Depth hardly matters for what is rebuilt.",
+            # Of one width, and untrained both. ResNet-152 has blocks of another kind.
+            alike({"model": DEEP[1], "stage": "untrained"}, {"model": DEEP[0], "stage": "untrained"}),
+            late=True,
         ),
         Claim(
             "IG width",
