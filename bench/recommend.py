@@ -104,8 +104,10 @@ def check(found: Recommendation, data: Dataset, *, images: int, workers: int) ->
                 "grade": grade_of(afresh),
                 "level": level,
             }
-            # What is claimed to leak must leak; what is claimed to hold, or not to be broken, must not.
-            row["right"] = (level == LEAKS) == (answer.claim == "leaks")
+            # What is claimed to leak must leak; what is claimed to hold, or not to be broken, must not. Of too few images nothing
+            # is claimed.
+            if answer.claim != "too few images":
+                row["right"] = (level == LEAKS) == (answer.claim == "leaks")
         rows.append(row)
     return rows
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradveil.auditing.findings import Findings
+from gradveil.auditing.verdicts import CANNOT_TELL
 from gradveil.cli import main
 from gradveil.client import FedAvg
 from gradveil.datasets import load
@@ -22,7 +23,7 @@ from gradveil.recommending import (
     parse_candidate,
 )
 from gradveil.recommending import recommend as race
-from gradveil.recommending.answers import headline_of
+from gradveil.recommending.answers import answer_questions, headline_of
 from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.page import page_of
@@ -125,6 +126,20 @@ def test_what_is_said_follows_from_the_figures(whole: Recommendation) -> None:
     assert whole.headline in page
     assert all(one.name in page for one in whole.figures)
     assert headline_of([figures["none"]], 0.6).startswith("Nothing was tried besides no defense")
+
+
+def test_what_may_give_away_as_much_as_no_defense_was_not_tested(whole: Recommendation, small: Dataset) -> None:
+    (bare,) = [one for one in whole.figures if one.name == "none"]
+    assert all(one.undefended == bare.percentile for one in whole.figures)
+    known = replace(bare, name="gaussian:1", level=CANNOT_TELL, percentile=0.6, low=0.4, high=0.8, undefended=0.9)
+    unknown = replace(known, name="batch:8", deployment=True, percentile=0.5, low=0.1, high=0.99)
+    assert (known.claim, unknown.claim) == ("not broken", "too few images")
+    cheapest = answer_questions([bare, unknown, known], PLAN, small.name)[0]
+    assert cheapest.candidate == "gaussian:1"  # dearer, but something is known of it
+    only = answer_questions([bare, unknown], PLAN, small.name)[0]
+    assert (only.candidate, only.claim) == ("batch:8", "too few images")
+    assert "too few images (n=" in only.text
+    assert "as much as without a defense may get through: batch:8" in headline_of([bare, unknown], 0.6)
 
 
 def test_answers_are_checked_on_images_that_nothing_was_chosen_by(

@@ -634,6 +634,9 @@ def threats(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+RIGHT = {True: "yes", False: "no", None: "nothing was claimed"}
+
+
 def recommend(record: dict[str, Any]) -> str:
     """A row per answer: what was said, and what an audit of it with other images, another network and another seed says."""
     lines = ["| model, data | question | answer | said | audited afresh | right |", "|---|---|---|---|---|---|"]
@@ -652,9 +655,10 @@ def recommend(record: dict[str, Any]) -> str:
             name = answer["candidate"].replace("|", chr(92) + "|")
             lines.append(
                 f"{where} `{name}` | {answer['claim']}: {one['percentile']:.0%} ({one['low']:.0%} to {one['high']:.0%}, "
-                f"n={one['n']}){cost} | {again} | {'yes' if answer['right'] else 'no'} |"
+                f"n={one['n']}){cost} | {again} | {RIGHT[answer.get('right')]} |"
             )
-            outcomes.setdefault(answer["claim"], []).append(answer["right"])
+            if "right" in answer:
+                outcomes.setdefault(answer["claim"], []).append(answer["right"])
     budgets = " to ".join(f"{pick(row['budget'] for row in record['rows']):g}" for pick in (min, max))
     workers, threat = (record["rows"][0][one] for one in ("workers", "threat"))
     said = {"holds": "hold", "not broken": "not broken, with too few images to say more", "leaks": "leak"}

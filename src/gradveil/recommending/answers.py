@@ -8,7 +8,7 @@ from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.plan import RecommendPlan
 from gradveil.recommending.recommendation import Answer, Claim, Figures
 
-_ORDER: dict[Claim, int] = {"holds": 0, "not broken": 1, "leaks": 2, "nothing": 3}
+_ORDER: dict[Claim, int] = {"holds": 0, "not broken": 1, "too few images": 2, "leaks": 3, "nothing": 4}
 
 
 def headline_of(figures: Sequence[Figures], tolerance: float) -> str:
@@ -28,6 +28,11 @@ def headline_of(figures: Sequence[Figures], tolerance: float) -> str:
     if standing:
         names = ", ".join(standing)
         return f"Nothing is shown to hold. Not broken by the attacks tried, with too few images to say more: {names}."
+    if unknown := [one.name for one in rivals if one.claim == "too few images"]:
+        return (
+            f"Nothing is shown to hold. On so few images as much as without a defense may get through: {', '.join(unknown)}. "
+            "All others leak. Give it more minutes."
+        )
     return "Nothing that was tried holds: an attacker tells the private image from others behind every candidate."
 
 
@@ -73,6 +78,7 @@ def _answer(question: str, one: Figures | None, plan: RecommendPlan, dataset: st
     said = {
         "holds": f"holds against the attacks tried at n={one.n}",
         "not broken": f"not broken by the attacks tried at n={one.n}, which is too few to say that it holds",
+        "too few images": f"attacked on too few images (n={one.n}) to tell it from no defense; give it more minutes",
         "leaks": f"leaks all the same ({one.grade})",
     }[one.claim]
     said += ", checked on images that nothing was chosen by" if one.checked else ""

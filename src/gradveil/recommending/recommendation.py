@@ -9,16 +9,16 @@ from gradveil.auditing.verdicts import LEAKS, PROTECTS, Grade, Level, find_doubt
 from gradveil.recommending.candidates import Candidate
 from gradveil.recommending.front import Interval
 
-Claim = Literal["holds", "not broken", "leaks", "nothing"]
+Claim = Literal["holds", "not broken", "too few images", "leaks", "nothing"]
 
 
 @dataclass(frozen=True)
 class Figures:
     """Both figures of a candidate after the last round that it was in, with 95% intervals.
 
-    `percentile` is how many others of its class the right image ranks above at the worst attacker, 0.5 is chance. `loss` is the
-    accuracy lost in a short training, as a fraction; None where it was not trained. Where it was `checked`, the attacks are those
-    on images that nothing was chosen by.
+    `percentile` is how many others of its class the right image ranks above at the worst attacker, 0.5 is chance, and
+    `undefended` what it is without a defense. `loss` is the accuracy lost in a short training, as a fraction; None where it was
+    not trained. Where it was `checked`, the attacks are those on images that nothing was chosen by.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Figures:
     trainings: int
     deployment: bool
     retraining: bool
+    undefended: float
     checked: bool = False
 
     @property
@@ -65,10 +66,12 @@ class Figures:
 
     @property
     def claim(self) -> Claim:
-        """What is said of it."""
+        """What is said of it. Where as much as without a defense may get through, it was not tested, only looked at."""
         if self.level == PROTECTS:
             return "holds"
-        return "leaks" if self.leaks else "not broken"
+        if self.leaks:
+            return "leaks"
+        return "not broken" if self.high < self.undefended else "too few images"
 
 
 @dataclass(frozen=True)
@@ -144,5 +147,6 @@ def figures_of(
         trainings=len(own),
         deployment=candidate.is_deployment,
         retraining=retraining,
+        undefended=bare.percentile,
         checked=checked,
     )
