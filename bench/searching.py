@@ -118,7 +118,9 @@ def run(progress: Progress = bar) -> list[dict[str, object]]:
     first = worlds["all"]
     return [
         first.cost_row(len(known.policies)),
+        first.cost_row(len(known.policies), controls=True),
         worlds["many"].cost_row(len(many.policies)),
+        worlds["many"].cost_row(len(many.policies), controls=True),
         first.row(f"true S_pri of the {KEEP} policies found (above 1: ours are more private)"),
         worlds["alone"].row(f"true S_pri of the {KEEP} found, without sharing"),
         worlds["harder"].row(f"true S_pri of the {KEEP} found among {len(harder)} without operation {HELPFUL}"),
@@ -139,11 +141,13 @@ class Judged:
     best: float
     images: int
 
-    def cost_row(self, policies: int) -> dict[str, object]:
-        """What the searches took, S_acc included on both sides."""
+    def cost_row(self, policies: int, *, controls: bool = False) -> dict[str, object]:
+        """What the searches took, S_acc included on both sides; the published procedure has no controls."""
         gradients, published = np.array([one.evaluations for one in self.found]), PUBLISHED_GRADIENTS * policies
+        if not controls:
+            gradients = gradients - [_gradients_of_controls(one) for one in self.found]
         return _row(
-            f"gradients of a search over {policies} policies",
+            f"gradients of a search over {policies} policies{', and of its two controls' if controls else ''}",
             published / gradients,
             float(gradients.mean()),
             published,
@@ -183,6 +187,10 @@ def _judge(recorded: Recorded, policies: list[Policy], progress: Progress, *, sh
     passing = known.full[rows].mean(1)[known.accuracy[rows].mean(1) >= limit]
     best = float(np.sort(passing)[:KEEP].mean())
     return Judged(found, np.array(ours), np.array(theirs), best, known.full.shape[1])
+
+
+def _gradients_of_controls(found: SearchResult) -> int:
+    return sum(one.privacy.evaluations + one.accuracy.evaluations for one in found.controls)
 
 
 def _true_privacy(known: Truth, policies: list[Policy]) -> float:
