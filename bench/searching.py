@@ -21,6 +21,7 @@ from gradveil.scores.reference import algorithm_1
 from gradveil.scores.scorer import PIXEL_IMAGES
 from gradveil.searching import SearchPlan, SearchResult, search
 from gradveil.searching.accuracy_filter import AccuracyFilter
+from gradveil.searching.controls import gradients_of_control
 from gradveil.searching.sampling import RandomSampler
 from gradveil.transforms import Policy
 from gradveil.types import to_unit
@@ -145,7 +146,7 @@ class Judged:
         """What the searches took, S_acc included on both sides; the published procedure has no controls."""
         gradients, published = np.array([one.evaluations for one in self.found]), PUBLISHED_GRADIENTS * policies
         if not controls:
-            gradients = gradients - [_gradients_of_controls(one) for one in self.found]
+            gradients = gradients - [sum(map(gradients_of_control, one.controls)) for one in self.found]
         return _row(
             f"gradients of a search over {policies} policies{', and of its two controls' if controls else ''}",
             published / gradients,
@@ -187,10 +188,6 @@ def _judge(recorded: Recorded, policies: list[Policy], progress: Progress, *, sh
     passing = known.full[rows].mean(1)[known.accuracy[rows].mean(1) >= limit]
     best = float(np.sort(passing)[:KEEP].mean())
     return Judged(found, np.array(ours), np.array(theirs), best, known.full.shape[1])
-
-
-def _gradients_of_controls(found: SearchResult) -> int:
-    return sum(one.privacy.evaluations + one.accuracy.evaluations for one in found.controls)
 
 
 def _true_privacy(known: Truth, policies: list[Policy]) -> float:

@@ -116,14 +116,15 @@ def test_without_racing_it_is_algorithm_1(scorer: Scorer) -> None:
 def test_the_race_spends_less_and_the_total_is_what_was_computed(
     scorer: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spent = 0
+    spent, plain = 0, 0
     originals = {name: getattr(Scorer, name) for name in ("accuracy", "privacy")}
 
     def counting(name: str) -> object:
         def score(self: Scorer, *arguments: object, **options: object) -> object:
-            nonlocal spent
+            nonlocal spent, plain
             found = originals[name](self, *arguments, **options)
             spent += found.evaluations
+            plain += found.n if name == "accuracy" and str(arguments[0]) == "identity" else 0
             return found
 
         return score
@@ -133,6 +134,7 @@ def test_the_race_spends_less_and_the_total_is_what_was_computed(
     found = search(scorer, None, replace(PLAN, confidence=0.5))
     spent -= 2  # the look that finds out whether the model's layers are known
     assert found.evaluations == spent
+    assert plain == scorer.batches  # the filter and the controls both need it
     images = [one.images for one in found.rounds]
     assert images == sorted(images)
     assert images[0] == 2

@@ -21,16 +21,15 @@ class AccuracyFilter:
 
     Per image S_acc is at best -1, when a model reacts to every image in its own way, whatever the number of classes. What it
     lacks to that is the redundancy, r = -1 - S_acc per image. A policy passes when its r is at most `allowance` times that of
-    untransformed images in the same batches. `untouched` holds their r, batch by batch.
+    untransformed images in the same batches, whose scores are in `plain`.
 
     With `fixed`, the limit is that score whatever untransformed images have, as published: T_acc, which the mean over all batches
     has to reach.
     """
 
-    untouched: tuple[float, ...]
+    plain: LedgerEntry
     allowance: float
     summed: bool  # the published code's variant sums over images instead of averaging
-    rows: tuple[int, ...]  # images of each batch
     fixed: float | None = None
 
     @classmethod
@@ -42,8 +41,17 @@ class AccuracyFilter:
         found = sum_of_batches(jobs, dict(run(partial(measure_one, scorer), jobs)))
         if found.failed:
             raise NotFinite(found.failed)
-        summed = scorer.definition == "code"
-        return cls(_redundancies(found, summed), allowance, summed, found.rows, fixed)
+        return cls(found, allowance, scorer.definition == "code", fixed)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Images of each batch."""
+        return self.plain.rows
+
+    @cached_property
+    def untouched(self) -> tuple[float, ...]:
+        """The r of untransformed images, batch by batch."""
+        return _redundancies(self.plain, self.summed)
 
     @property
     def threshold(self) -> float:

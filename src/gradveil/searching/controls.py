@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from optuna.trial import TrialState
 
-from gradveil.parallel import RunJobs
 from gradveil.randomness import derive_seed
 from gradveil.scores import Estimate
 from gradveil.searching.board import Board
 from gradveil.searching.ledger import LedgerEntry
 from gradveil.searching.result import Candidate, Control, SearchResult
-from gradveil.searching.scoring import Goal, reach_goal
+from gradveil.searching.scoring import Goal
+from gradveil.searching.workers import Workers
 from gradveil.statistics import mean_interval
 from gradveil.transforms import Policy
 from gradveil.transforms.sampling import random_policies
@@ -39,28 +38,29 @@ class Controls:
     fresh: int
     confidence: float
 
-    def compare(self, work: RunJobs, result: SearchResult) -> SearchResult:
+    def compare(self, workers: Workers, result: SearchResult) -> SearchResult:
         """The result with controls, those that have finite scores."""
-        controls = self.measure(work, result.best)
-        spent = sum(one.privacy.evaluations + one.accuracy.evaluations for one in controls)
-        return replace(result, controls=controls, evaluations=result.evaluations + spent)
+        controls = self.measure(workers, result.best)
+        return replace(
+            result, controls=controls, evaluations=result.evaluations + sum(map(gradients_of_control, controls))
+        )
 
-    def measure(self, work: RunJobs, best: Sequence[Candidate]) -> tuple[Control, ...]:
+    def measure(self, workers: Workers, best: Sequence[Candidate]) -> tuple[Control, ...]:
         """Each control with the winners that are clearly more private."""
-        board = self.board
+        board, ledger = self.board, self.board.ledger
         # Whether or not they would pass the filter.
         goal = Goal(all_batches=True, fresh=self.fresh, full=0 if self.fresh else board.scorer.images)
         policies = control_policies(board.scorer.seed, board.scorer.held_out.image_shape[0])
-        known = {policy: board.ledger.latest(policy) for policy in policies.values()}
-        jobs = [(p, goal, entry) for p, entry in known.items() if not goal.is_reached(entry, board.filter)]
-        for policy, entry in work(
-            partial(reach_goal, board.scorer, board.filter), jobs, describe=lambda job: str(job[0])
-        ):
-            board.ledger.write(policy, entry)
-            board.ledger.close(policy, None, TrialState.PRUNED)
-            known[policy] = entry
-        found = {name: (p, goal.trim(known[p], board.filter)) for name, p in policies.items() if not known[p].failed}
-        return tuple(self._control(name, *one, best) for name, one in found.items())
+        known, plain = ledger.latest(IDENTITY), board.filter.plain
+        if len(known.accuracy) < len(plain.accuracy):  # the filter has measured it
+            ledger.write(IDENTITY, replace(known, accuracy=plain.accuracy, rows=plain.rows))
+        workers.reach("controls", dict.fromkeys(policies.values(), goal))
+        for policy in policies.values():
+            ledger.close(policy, None, TrialState.PRUNED)
+        entries = {name: goal.trim(ledger[policy], board.filter) for name, policy in policies.items()}
+        return tuple(
+            self._control(name, policies[name], entry, best) for name, entry in entries.items() if not entry.failed
+        )
 
     def _control(self, name: str, policy: Policy, entry: LedgerEntry, best: Sequence[Candidate]) -> Control:
         values = entry.fresh or entry.full
@@ -78,6 +78,11 @@ class Controls:
             if best and len(best[0].privacy.values) == len(values)
             else None,
         )
+
+
+def gradients_of_control(control: Control) -> int:
+    """What it took. S_acc of untransformed images is the filter's, which counts it."""
+    return control.privacy.evaluations + (0 if control.policy == IDENTITY else control.accuracy.evaluations)
 
 
 def _is_below(values: Sequence[float], others: Sequence[float], confidence: float) -> bool:

@@ -64,10 +64,11 @@ class SearchPlan:
     def last_gradients(self, scorer: Scorer, batches: int) -> int:
         """What is set aside for the end: the last measurement, controls, and a partner for the hybrid.
 
-        `batches` are the gradients of one policy's S_acc.
+        `batches` are the gradients of one policy's S_acc, which that partner needs, and every control but untransformed images,
+        whose S_acc is known.
         """
         fresh = min(self.fresh, scorer.images // 2) * max(1, scorer.privacy_score.evaluations)
-        return (self.keep + CONTROLS) * fresh + (1 + CONTROLS) * batches
+        return (self.keep + CONTROLS) * fresh + CONTROLS * batches
 
     def most_gradients(self, scorer: Scorer, batches: int) -> int:
         """What a search may take in all, unless first looks alone take more."""

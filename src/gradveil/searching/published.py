@@ -91,4 +91,4 @@ def run_published(board: Board, plan: PublishedPlan, workers: Workers, say: Call
     hybrid = disjoint_hybrid(best, plan.hybrid)
     result = conclude(board, {"full": belief}, best, tied, hybrid, rounds, plan.confidence)
     close_trials(board, result)
-    return Controls(board, 0, plan.confidence).compare(workers.run, result)
+    return Controls(board, 0, plan.confidence).compare(workers, result)

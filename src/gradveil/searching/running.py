@@ -117,7 +117,7 @@ class _Search:
         hybrid = self.hybrid(best)
         result = conclude(self.board, self.beliefs, best, others, hybrid, self.rounds, self.plan.confidence)
         close_trials(self.board, result)
-        return Controls(self.board, self.fresh, self.plan.confidence).compare(self.workers.run, result)
+        return Controls(self.board, self.fresh, self.plan.confidence).compare(self.workers, result)
 
     def explore(self) -> list[Policy]:
         """A first look at every policy that is asked for; gives those that may race."""

@@ -1,14 +1,14 @@
 """Those who compute what a search asks for, and write it down."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from gradveil.parallel import RunJobs, run_in_bundles
 from gradveil.progress import Progress
 from gradveil.scores import Scorer
-from gradveil.searching.accuracy_filter import AccuracyFilter, measure_one
+from gradveil.searching.accuracy_filter import AccuracyFilter, measure_one, sum_of_batches
 from gradveil.searching.ledger import Ledger, LedgerEntry
 from gradveil.searching.scoring import Goal, describe_job, reach_goal
 from gradveil.transforms import Policy
@@ -46,7 +46,8 @@ class Workers:
                 advance(1)
 
     def _measure_batches(self, goals: Mapping[Policy, Goal]) -> None:
-        """S_acc of fewer policies than there are workers, its batches side by side, as far as the verdict needs them."""
+        """S_acc with batches side by side: where all are wanted, and where policies are fewer than workers."""
+        self._measure_all_batches([policy for policy, goal in goals.items() if goal.all_batches and not goal.accuracy])
         asked = [policy for policy, goal in goals.items() if goal.accuracy]
         while unsure := [policy for policy in asked if self._is_unsure(self.ledger[policy])]:
             if len(unsure) >= self.count:
@@ -58,6 +59,14 @@ class Workers:
             for policy, number in jobs:
                 if self._is_unsure(self.ledger[policy]):  # what came too much is not kept: one worker would not have it
                     self.ledger.write(policy, self.ledger[policy] + found[policy, number])
+
+    def _measure_all_batches(self, policies: Sequence[Policy]) -> None:
+        begun = {policy: len(self.ledger[policy].accuracy) for policy in policies if not self.ledger[policy].failed}
+        jobs = [(p, number) for p, start in begun.items() for number in range(start, len(self.filter.untouched))]
+        found = dict(self.run(partial(measure_one, self.scorer), jobs))
+        for policy in begun:
+            if own := [job for job in jobs if job[0] == policy]:
+                self.ledger.write(policy, self.ledger[policy] + sum_of_batches(own, found))
 
     def _is_unsure(self, entry: LedgerEntry) -> bool:
         """Whether more batches of S_acc must tell."""
