@@ -5,8 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gradveil.experiments.correlating import correlate
+from gradveil.experiments.correlating import correlate, difference
 from gradveil.experiments.experiment import Claim
+from gradveil.experiments.questions import (
+    QUESTIONS,
+    are_searched_better,
+    does_it_predict,
+    where_do_attacks_succeed,
+    which_score_is_best,
+)
 from gradveil.experiments.records import Attacked, Curve, Pieces, Result, Scored, Trained
 from gradveil.experiments.rules import Rule, alike, better_than_others, each, found, hides, knowing_helps, more_in
 from gradveil.experiments.score_rules import (
@@ -197,3 +204,60 @@ def test_the_score_predicts_or_does_not(slope: float, level: str) -> None:
         replace(attacked(f"{i}", None), shared_psnr=tuple(slope * truth[i] + rng.normal(0, 1, N))) for i in range(100)
     )
     assert predicts()(result(*cells, scored=scored)).level == level
+
+
+def test_scores_are_compared_over_the_same_policies() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(60, 1))
+    targets, good, bad = (
+        truth + rng.normal(0, 0.3, (60, 8)),
+        truth + rng.normal(0, 0.3, (60, 8)),
+        rng.normal(size=(60, 8)),
+    )
+    better = difference(good, bad, targets)
+    assert better.value == pytest.approx(
+        correlate(good, targets).spearman.value - correlate(bad, targets).spearman.value
+    )
+    assert better.low > 0
+    same = difference(good, good, targets)
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+
+
+def test_questions_are_answered_from_all_records() -> None:
+    assert [one.answer({}) for one in QUESTIONS] == [[], [], [], []]
+    cells = (
+        attacked("none", 0.9),
+        attacked("none", None, model="deep"),
+        attacked("random", 0.9),
+        attacked("3-1-7", 0.5),
+    )
+    known = attacked("3-1-7", 0.9, attacker="adaptive"), attacked("random", 0.9, attacker="adaptive")
+    results = {"a": result(*cells), "b": result(*known), "again": result(*cells)}
+    (plain, adaptive), places = are_searched_better(results), where_do_attacks_succeed(results)
+    assert "who ignores it: 1 of 1 searched policies clearly hide more than random ones (3-1-7 on net, data)" in plain
+    assert "who knows it: 0 of 1 searched policies" in adaptive
+    assert places[0].startswith("In 1 of 2 settings")
+    assert places[1].startswith("Yes: net on data")
+    assert places[2].startswith("Not shown: deep on data")
+
+
+@pytest.mark.parametrize(("published", "ours"), [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+def test_a_better_score_is_named_and_only_that(published: float, ours: float) -> None:
+    rng = np.random.default_rng(1)
+    names = [f"{number}-1" for number in range(40)]
+    places = rng.uniform(0.2, 0.8, len(names))
+
+    def scored(name: str, place: float, slope: float, score: str) -> Scored:
+        return Scored(name, tuple(slope * place + (1 - slope) * rng.uniform(0, 1) + rng.normal(0, 0.01, 20)), score)
+
+    both = [
+        scored(name, place, slope, score)
+        for slope, score in ((published, "grad-sim"), (ours, "mine"))
+        for name, place in zip(names, places, strict=True)
+    ]
+    cells = [attacked(name, float(place)) for name, place in zip(names, places, strict=True)]
+    results = {"correlation": result(*cells, scored=tuple(both))}
+    assert which_score_is_best(results)[0].endswith("identification: mine.") == (ours > published)
+    (with_psnr, with_identification) = does_it_predict(results)
+    assert with_psnr.startswith("Not shown for PSNR")
+    assert with_identification.startswith("It goes with identification") == (published == 1)

@@ -58,6 +58,14 @@ def correlate(scores: Table, targets: Table, *, seed: int = 0) -> Correlations:
     )
 
 
+def difference(scores: Table, others: Table, targets: Table, *, seed: int = 0) -> Correlation:
+    """How much better the ranks by `scores` go with `targets` than those by `others`, over the same policies."""
+    rows = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
+    a, b, c = scores.mean(1), others.mean(1), targets.mean(1)
+    value = float(spearman(a, c) - spearman(b, c))
+    return Correlation(len(a), value, *interval(spearman(a[rows], c[rows]) - spearman(b[rows], c[rows])))
+
+
 def _corrected(scores: Table, targets: Table) -> float | None:
     """Spearman's correction for attenuation, at most 1; None where one side is nothing but noise."""
     first, second = reliability(scores), reliability(targets)

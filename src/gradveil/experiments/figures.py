@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 
 from gradveil.experiments.experiment import Experiment
-from gradveil.experiments.records import Picture, Result, Trained
+from gradveil.experiments.records import PUBLISHED_SCORE, Picture, Result, Trained
 from gradveil.experiments.score_rules import correlations_of
 from gradveil.experiments.scoring import UNTRANSFORMED
 from gradveil.io.files import writing
@@ -99,7 +99,7 @@ def _operations(experiment: Experiment, result: Result, base: Path) -> Iterator[
 
 def _correlation(result: Result, base: Path) -> Iterator[Path]:
     """S_pri against the papers' figure and against identification."""
-    scores = {one.policy: one.values for one in result.found.scored}
+    scores = {one.policy: one.values for one in result.found.scored if one.score == PUBLISHED_SCORE}
     for figure, label in (
         ("shared_psnr", "PSNR to the shared image, dB"),
         ("percentiles", "ranks above so many of its class"),

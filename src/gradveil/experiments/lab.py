@@ -9,6 +9,7 @@ from torch import nn
 
 from gradveil.defenses import Defense, NoDefense
 from gradveil.devices import CPU, Device
+from gradveil.experiments.records import PUBLISHED_SCORE
 from gradveil.leakage.lots import Cell
 from gradveil.leakage.measuring import measure_all
 from gradveil.leakage.records import Record
@@ -93,10 +94,11 @@ class Lab:
         *,
         images: int,
         points: int | None,
+        score: str = PUBLISHED_SCORE,
         batches: int = 1,
         batch_size: int = 10,
     ) -> Scorer:
-        """The published score on a network that was trained without a defense."""
+        """A privacy score on a network that was trained without a defense."""
         (trained,) = self.train(dataset, model, [NoDefense()], recipe)
         network = self.trained(dataset, model, NoDefense(), trained)
         fresh = untrained_model(model, dataset, seed=self.seed)
@@ -108,6 +110,7 @@ class Lab:
             batches=batches,
             batch_size=batch_size,
             points=points,
+            score=score,
             seed=self.seed,
             device=self.device,
         )

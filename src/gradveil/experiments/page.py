@@ -1,13 +1,14 @@
 """One record as a page of Markdown: verdicts, our numbers beside the published ones, plots, and how to run it again."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 from gradveil.experiments.experiment import Experiment
 from gradveil.experiments.figures import final_accuracy, write_figures
 from gradveil.experiments.published import SHORT, PublishedRow, published_beside
-from gradveil.experiments.records import Attacked, Result
-from gradveil.experiments.score_rules import correlations_of, ranked_operations
+from gradveil.experiments.records import PUBLISHED_SCORE, Attacked, Result
+from gradveil.experiments.score_rules import FIGURES, correlations_of, ranked_operations
 from gradveil.experiments.scoring import UNTRANSFORMED
 from gradveil.io.files import write_text
 from gradveil.leakage.scenario import defense_title
@@ -106,7 +107,7 @@ def _scores(result: Result) -> list[str]:
     """The most private operations or policies, and what scores say of attacks."""
     lines: list[str] = []
     scored = [one for one in ranked_operations(result) if one.values]
-    baseline = [one for one in result.found.scored if one.policy == UNTRANSFORMED]
+    baseline = [one for one in result.found.scored if one.policy == UNTRANSFORMED and one.score == PUBLISHED_SCORE]
     if scored:
         shown = [*baseline, *scored[:SHOWN_OPERATIONS]]
         rows = [
@@ -119,13 +120,14 @@ def _scores(result: Result) -> list[str]:
         many = f"The {len(scored[:SHOWN_OPERATIONS])} most private of {len(scored)} that differ:"
         lines += [many, "", *markdown_table(rows), ""]
     rows = []
-    for figure, name in (("shared_psnr", "PSNR to the shared image"), ("percentiles", "identification")):
-        found = correlations_of(result, figure)
+    for score, figure in product(dict.fromkeys(one.score for one in result.found.scored), FIGURES):
+        found = correlations_of(result, figure, score)
         if found is not None:
             both = " and ".join(NOTHING if one is None else f"{one:.2f}" for one in found.reliabilities)
             rows.append(
                 {
-                    "S_pri with": name,
+                    "score": "S_pri" if score == PUBLISHED_SCORE else score,
+                    "with": FIGURES[figure],
                     "policies": str(found.pearson.n),
                     "Pearson (95%)": found.pearson.words,
                     "Spearman (95%)": found.spearman.words,

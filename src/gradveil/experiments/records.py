@@ -14,6 +14,8 @@ from gradveil.leakage.lineups import Rank
 from gradveil.leakage.records import Record
 
 LARGEST_RESULT = 2**25
+# S_pri, as its authors call it; others have other names.
+PUBLISHED_SCORE = "grad-sim"
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Scored:
-    """S_pri of a policy, image by image; without a policy it is that of untransformed images."""
+    """A privacy score of a policy, image by image; without a policy it is that of untransformed images."""
 
     policy: str
     values: tuple[float, ...]
+    score: str = PUBLISHED_SCORE
 
 
 @dataclass(frozen=True)

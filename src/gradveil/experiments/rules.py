@@ -14,6 +14,8 @@ from gradveil.leakage.scenario import UNDEFENDED, defense_title
 
 Rule = Callable[[Result], Verdict]
 SIGNIFICANT = 0.05
+# What tables call ten random policies.
+RANDOM_ROW = "random"
 # Differences of mean percentiles, and of accuracies, that nobody would notice.
 NOTABLE_RANK, NOTABLE_ACCURACY = 0.1, 0.02
 
@@ -55,7 +57,7 @@ def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
         defended = [
             one
             for one in chosen(result, attacker=attacker, **wanted)
-            if one.row not in (UNDEFENDED, "random") and one.row.startswith(what)
+            if one.row not in (UNDEFENDED, RANDOM_ROW) and one.row.startswith(what)
         ]
         pairs = [(bare, one) for one in defended if (bare := _undefended(result, one)) is not None]
         if not pairs:
@@ -173,7 +175,7 @@ def better_than_others(hybrid: str) -> Rule:
 
     def rule(result: Result) -> Verdict:
         ours = chosen(result, row=hybrid, attacker="plain")
-        others = [one for one in chosen(result, attacker="plain") if one.row not in (UNDEFENDED, "random", hybrid)]
+        others = [one for one in chosen(result, attacker="plain") if one.row not in (UNDEFENDED, RANDOM_ROW, hybrid)]
         if not ours or not others:
             return Verdict("undecided", "the hybrid or the others were not attacked")
         gaps = {one.row: paired(one, ours[0]) for one in others}

@@ -6,9 +6,9 @@ import numpy as np
 
 from gradveil.auditing.accuracy import Accuracy, accuracy_loss
 from gradveil.auditing.spread import Spread, spread_of
-from gradveil.experiments.correlating import Correlations, correlate
+from gradveil.experiments.correlating import Correlations, Table, correlate
 from gradveil.experiments.experiment import Verdict
-from gradveil.experiments.records import Curve, Result, Scored
+from gradveil.experiments.records import PUBLISHED_SCORE, Curve, Result, Scored
 from gradveil.experiments.rules import NOTABLE_ACCURACY, Rule, within
 from gradveil.experiments.scoring import UNTRANSFORMED
 from gradveil.leakage.scenario import UNDEFENDED
@@ -16,6 +16,7 @@ from gradveil.proportions import newcombe
 
 # Claimed of S_pri and PSNR (Gao et al., 2021, Figure 2), and half of it.
 CLAIMED_PEARSON = 0.697
+FIGURES = {"shared_psnr": "PSNR to the shared image", "percentiles": "identification"}
 CLAIMED_BEST = ("3", "15", "18", "26", "1")
 
 
@@ -89,16 +90,23 @@ def best_operations(claimed: tuple[str, ...] = CLAIMED_BEST) -> Rule:
 def ranked_operations(result: Result) -> list[Scored]:
     """The distinct operations, most private first: of those that do the same to these images the first."""
     distinct: dict[tuple[float, ...], Scored] = {}
-    baseline = next((one.values for one in result.found.scored if one.policy == UNTRANSFORMED), ())
-    for one in result.found.scored:
+    published = [one for one in result.found.scored if one.score == PUBLISHED_SCORE]
+    baseline = next((one.values for one in published if one.policy == UNTRANSFORMED), ())
+    for one in published:
         if one.policy != UNTRANSFORMED and one.values != baseline:
             distinct.setdefault(one.values, one)
     return sorted(distinct.values(), key=lambda one: (sum(one.values), one.policy))
 
 
-def correlations_of(result: Result, figure: str) -> Correlations | None:
-    """S_pri with a `figure` of the attacks (`shared_psnr` or `percentiles`), over the policies that have both."""
-    scores = {one.policy: one.values for one in result.found.scored}
+def correlations_of(result: Result, figure: str, score: str = PUBLISHED_SCORE) -> Correlations | None:
+    """A score with a figure of the attacks, one of `FIGURES`, over the policies that have both."""
+    tables = score_tables(result, figure, score)
+    return None if tables is None else correlate(*tables, seed=result.seed)
+
+
+def score_tables(result: Result, figure: str, score: str) -> tuple[Table, Table] | None:
+    """The score and the figure of the attacks, each (policies, images); None where too few policies have both."""
+    scores = {one.policy: one.values for one in result.found.scored if one.score == score}
     targets: dict[str, list[float]] = {}
     for one in result.found.attacked:
         if one.row in scores and one.attacker == "plain":
@@ -106,8 +114,7 @@ def correlations_of(result: Result, figure: str) -> Correlations | None:
     policies = [name for name in targets if name != UNTRANSFORMED]
     if len(policies) < 4 or len({len(targets[name]) for name in policies}) > 1:
         return None
-    tables = (np.array([source[name] for name in policies]) for source in (scores, targets))
-    return correlate(*tables, seed=result.seed)
+    return np.array([scores[name] for name in policies]), np.array([targets[name] for name in policies])
 
 
 def predicts(claimed: float = CLAIMED_PEARSON) -> Rule:

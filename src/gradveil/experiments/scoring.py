@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradveil.experiments.lab import Lab
-from gradveil.experiments.records import Curve, Pieces, Scored
+from gradveil.experiments.records import PUBLISHED_SCORE, Curve, Pieces, Scored
 from gradveil.naming import digest_of, slug
 from gradveil.parallel import using_one_thread
 from gradveil.scores.privacy import published_definition
@@ -63,7 +63,10 @@ class Paths:
 
 @dataclass(frozen=True)
 class PolicyScores:
-    """S_pri of each policy, all published points, on a network trained without a defense; resumable, in any number of workers."""
+    """A privacy score of each policy on a network trained without a defense; resumable, in any number of workers.
+
+    The published one, S_pri, at all published points unless `points` are fewer.
+    """
 
     dataset: str
     model: str
@@ -71,6 +74,7 @@ class PolicyScores:
     images: int = 100
     recipe: Recipe = field(default_factory=Recipe)
     points: int | None = None
+    score: str = PUBLISHED_SCORE
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -80,18 +84,22 @@ class PolicyScores:
         """The part in words."""
         points = 20 if self.points is None else self.points
         return [
-            f"S_pri of {len(self.policies)} policies at {points} points on {self.images} test images: {self.model} trained for "
-            f"{self.recipe.epochs} epochs on {self.dataset}"
+            f"{self.score_in_words} of {len(self.policies)} policies at {points} points on {self.images} test images: "
+            f"{self.model} trained for {self.recipe.epochs} epochs on {self.dataset}"
         ]
 
     def work(self) -> str:
         """How much it is, in a few words."""
-        return f"{self.model}: S_pri of {len(self.policies)} policies x {self.images} images"
+        return f"{self.model}: {self.score_in_words} of {len(self.policies)} policies x {self.images} images"
+
+    @property
+    def score_in_words(self) -> str:
+        return "S_pri" if self.score == PUBLISHED_SCORE else self.score
 
     def run(self, lab: Lab) -> Pieces:
         """Score what is missing; policies that do the same to these images are scored once."""
         dataset = lab.load(self.dataset)
-        scorer = lab.scorer(dataset, self.model, self.recipe, images=self.images, points=self.points)
+        scorer = lab.scorer(dataset, self.model, self.recipe, images=self.images, points=self.points, score=self.score)
         channels = dataset.test.image_shape[0]
         same = {name: Policy.parse(name).canonical(channels) for name in (UNTRANSFORMED, *self.policies)}
         storage = lab.folder / "scores" / f"{slug(self.dataset, self.model)}-{digest_of(self)}.sqlite3"
@@ -100,7 +108,7 @@ class PolicyScores:
         found = rank(scorer, storage, distinct, workers=lab.workers, backend=lab.backend, progress=lab.progress)
         return Pieces(
             scored=tuple(
-                Scored(name, tuple(round(value, 4) for value in found[policy].privacy.values))
+                Scored(name, tuple(round(value, 4) for value in found[policy].privacy.values), self.score)
                 for name, policy in same.items()
                 if policy in found
             )

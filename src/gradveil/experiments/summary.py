@@ -7,6 +7,7 @@ from gradveil.experiments.experiment import Experiment
 from gradveil.experiments.figures import write_figures
 from gradveil.experiments.page import section
 from gradveil.experiments.published import SHORT, SOURCES
+from gradveil.experiments.questions import QUESTIONS
 from gradveil.experiments.records import Result, read_result
 from gradveil.io.files import parse_file, parse_object, write_text
 from gradveil.progress import duration
@@ -39,7 +40,7 @@ def write_summary(results: Path, page: Path) -> list[Path]:
     costs = read_costs(results)
     folder = page.with_suffix("")
     lines = ["# Results", "", INTRODUCTION, "## Claims", "", *markdown_table(claim_rows(found, costs)), ""]
-    lines += ["## Experiments", ""]
+    lines += ["## Open questions", "", *question_lines(found), "## Experiments", ""]
     written: list[Path] = []
     for experiment in EXPERIMENTS.values():
         lines += [f"### {experiment.name}: {experiment.title}", ""]
@@ -92,6 +93,15 @@ def claim_rows(found: dict[str, Result], costs: dict[str, float]) -> list[dict[s
                 }
             )
     return rows
+
+
+def question_lines(found: dict[str, Result]) -> list[str]:
+    """Every question with its answer, from the records that there are."""
+    lines: list[str] = []
+    for question in QUESTIONS:
+        answers = question.answer(found) or [f"{NOT_RUN.capitalize()}."]
+        lines += [f"**{question.text}**", "", *(f"- {markdown_text(one)}" for one in answers), ""]
+    return lines
 
 
 def not_run(experiment: Experiment, costs: dict[str, float]) -> str:
