@@ -640,7 +640,10 @@ RIGHT = {True: "yes", False: "no", None: "nothing was claimed"}
 def recommend(record: dict[str, Any]) -> str:
     """A row per answer: what was said, and what an audit of it with other images, another network and another seed says."""
     lines = ["| model, data | question | answer | said | audited afresh | right |", "|---|---|---|---|---|---|"]
-    outcomes: dict[str, list[bool]] = {}
+    # One candidate may answer several questions of a race: it counts once.
+    outcomes: dict[str, dict[tuple[str, str, str], bool]] = {}
+    confirmed: set[tuple[str, str, str]] = set()
+    first: list[bool] = []
     for row in record["rows"]:
         figures = {one["name"]: one for one in row["figures"]}
         for answer in row["answers"]:
@@ -658,20 +661,27 @@ def recommend(record: dict[str, Any]) -> str:
                 f"n={one['n']}){cost} | {again} | {RIGHT[answer.get('right')]} |"
             )
             if "right" in answer:
-                outcomes.setdefault(answer["claim"], []).append(answer["right"])
-    budgets = " to ".join(f"{pick(row['budget'] for row in record['rows']):g}" for pick in (min, max))
+                key = (row["model"], row["dataset"], answer["candidate"])
+                outcomes.setdefault(answer["claim"], {})[key] = answer["right"]
+                if afresh["level"] == "protects against the attacks tried":
+                    confirmed.add(key)
+                if answer is row["answers"][0]:
+                    first.append(answer["right"])
+    minutes = " to ".join(f"{pick(row['minutes'] for row in record['rows']):.0f}" for pick in (min, max))
     workers, threat = (record["rows"][0][one] for one in ("workers", "threat"))
     said = {"holds": "hold", "not broken": "not broken, with too few images to say more", "leaks": "leak"}
     by_claim = "; ".join(
-        f"{sum(outcomes[claim])} of {len(outcomes[claim])} that were said to be {words}"
+        f"{sum(outcomes[claim].values())} of {len(outcomes[claim])} that were said to be {words}"
         if claim == "not broken"
-        else f"{sum(outcomes[claim])} of {len(outcomes[claim])} that were said to {words}"
+        else f"{sum(outcomes[claim].values())} of {len(outcomes[claim])} that were said to {words}"
         for claim, words in said.items()
         if claim in outcomes
     )
-    right, checked = (sum(map(count, outcomes.values())) for count in (sum, len))
+    judged = [right for own in outcomes.values() for right in own.values()]
     lines.append(
-        f"\n**{right} of {checked} answers are right when audited afresh**: {by_claim}. {budgets} minutes on {workers} "
+        f"\n**{sum(judged)} of {len(judged)} different answers are not contradicted when audited afresh**: {by_claim}. Of the "
+        f"first answers of the {len(record['rows'])} races {sum(first)} are not. Shown to hold afresh: {len(confirmed)}. "
+        f"{minutes} minutes on {workers} "
         f"{'worker' if workers == 1 else 'workers'} for each model and dataset, threat {threat}. Figures: "
         "of the others of its class, how many the right "
         "image ranks above (95% interval; 50% is chance)."
@@ -703,15 +713,15 @@ _GRADES = ("nothing found", "faint", "recognisable", "exact")
 
 def known(_: object) -> str:
     """At which threat every defense was found to hold or to break, from all records that say so."""
-    found: dict[str, dict[str, list[str]]] = {}
+    # By defense and place: broken counts before anything else, then the one with more images.
+    found: dict[str, dict[str, tuple[bool, int, str, str]]] = {}
 
     def add(defense: str, figures: dict[str, Any], where: str) -> None:
-        n = f"n={figures['n']}"
-        if figures["grade"] != "nothing found":
-            found.setdefault(defense, {}).setdefault("broken", []).append(f"{where} ({figures['grade']}, {n})")
-        else:
-            kind = "holds" if figures["level"] == "protects against the attacks tried" else "not broken"
-            found.setdefault(defense, {}).setdefault(kind, []).append(f"{where} ({n})")
+        broken, n = figures["grade"] != "nothing found", figures["n"]
+        held = "holds" if figures["level"] == "protects against the attacks tried" else "not broken"
+        said = f"{where} ({figures['grade']}, n={n})" if broken else f"{where} (n={n})"
+        places = found.setdefault(defense, {})
+        places[where] = max(places.get(where, (False, 0, "", "")), (broken, n, "broken" if broken else held, said))
 
     for name in ("adaptive", "defenses"):
         record = _record(name)
@@ -722,18 +732,26 @@ def known(_: object) -> str:
             add(
                 re.sub(r"\d+e-\d+", lambda number: f"{float(number[0]):g}", row["defense"]),
                 {"level": "", **worst},
-                f"worst-case, {row['model']}",
+                f"worst-case, {row['model']} on {record['dataset']}",
             )
-    if (ROOT / "docs" / "records" / "recommend.json").is_file():
-        for row in _record("recommend")["rows"]:
-            for one in row["figures"]:
-                add(one["name"], one, f"{row['threat']}, {row['model']} on {row['dataset']}")
+    record = _record("threats")
+    for row in record["rows"]:
+        add(row["defense"], row, f"{row['threat']}, {record['model']} on {record['dataset']}")
+    for row in _record("recommend")["rows"]:
+        where = f"{row['threat']}, {row['model']} on {row['dataset']}"
+        # Where an answer was audited afresh, that counts: the race had chosen it on its own images.
+        afresh = {one["candidate"]: one["afresh"] for one in row["answers"] if one["candidate"] is not None}
+        for one in row["figures"]:
+            add(one["name"], afresh.get(one["name"], one), where)
     lines = [
         "| defense or deployment | broken at | held at | not broken at, with too few images |",
         "|---|---|---|---|",
     ]
-    for defense, kinds in sorted(found.items()):
-        cells = (_shortest(kinds.get(kind, [])) for kind in ("broken", "holds", "not broken"))
+    for defense, places in sorted(found.items()):
+        cells = (
+            _shortest([said for _, _, own, said in places.values() if own == kind])
+            for kind in ("broken", "holds", "not broken")
+        )
         lines.append(f"| `{defense.replace('|', chr(92) + '|')}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
