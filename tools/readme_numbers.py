@@ -437,15 +437,23 @@ def growth(record: list[dict[str, Any]]) -> str:
 
 
 def passes(record: list[dict[str, Any]]) -> str:
-    """What policies take per byte at 224 pixels, and what the passes take that they are made of."""
-    bytes_of_image = 3 * 224 * 224
-    lines = ["| policy at 224x224, ns per byte | ours | Pillow | a fifth of Pillow |", "|---|---|---|---|"]
-    for row in record:
-        if row["part"] == "transforms" and row["name"].endswith("224x224"):
-            ours, pillow = (1e9 / row[who] / bytes_of_image for who in ("ours", "baseline"))
-            lines.append(f"| {row['name'].split()[1]} | {ours:.1f} | {pillow:.1f} | {pillow / 5:.1f} |")
-    lines += ["", "| one pass over the bytes | ns per byte |", "|---|---|"]
-    lines += [f"| {row['name']} | {row['ours']:.2f} |" for row in record if row["part"] == "passes"]
+    """What policies take per byte, what the target would be, and what the passes take that they are made of."""
+    lines = [
+        "| policy, ns per byte | 64x64: ours | Pillow | a tenth of Pillow | 224x224: ours | Pillow | a fifth of Pillow |",
+        "|---" * 7 + "|",
+    ]
+    cells: dict[str, list[str]] = {}
+    for side, wanted in ((64, 10), (224, 5)):
+        for row in record:
+            if row["part"] == "transforms" and row["name"].endswith(f"{side}x{side}"):
+                ours, pillow = (1e9 / row[who] / (3 * side * side) for who in ("ours", "baseline"))
+                figures = (ours, pillow, pillow / wanted)
+                cells.setdefault(row["name"].split()[1], []).extend(f"{one:.1f}" for one in figures)
+    lines += [f"| {policy} | {' | '.join(figures)} |" for policy, figures in cells.items()]
+    lines += ["", "| one pass over the bytes, ns per byte | 64x64 | 224x224 |", "|---|---|---|"]
+    passes_of = {row["name"]: row["ours"] for row in record if row["part"] == "passes"}
+    for name in dict.fromkeys(name.rpartition(" at ")[0] for name in passes_of):
+        lines.append(f"| {name} | {passes_of[f'{name} at 64x64']:.2f} | {passes_of[f'{name} at 224x224']:.2f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -708,6 +716,22 @@ def faults(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def paper_audit(record: dict[str, Any]) -> str:
+    """What an audit at the papers' scale would take, from `gradveil audit ... --dry-run --json`."""
+    lines = ["| defense | attacker | attacks | seconds per iteration |", "|---|---|---|---|"]
+    for row in record["costs"]:
+        tried = " (settings tried first)" if "tried first" in row["attack"] else ""
+        lines.append(
+            f"| `{row['defense']}`{tried} | {row['attacker']} | {row['times']} | {row['seconds_per_iteration']:.2f} |"
+        )
+    lines.append(
+        f"\n{record['jobs']:,} jobs of {record['costs'][0]['iterations']:,} iterations on {record['device']}, "
+        f"{record['memory_mb'] / 1000:.1f} GB at most per worker: about {record['worker_seconds'] / 86400:.0f} days with one "
+        f"worker, {record['seconds'] / 86400:.0f} with {record['workers']}. A few iterations of each were timed, once."
+    )
+    return "\n".join(lines) + "\n"
+
+
 _GRADES = ("nothing found", "faint", "recognisable", "exact")
 
 
@@ -780,6 +804,7 @@ WRITERS: dict[str, tuple[Callable[[Any], str], str]] = {
     "precode": (precode, "precode"),
     "defenses": (defenses, "defenses"),
     "known": (known, "defenses"),
+    "paper-audit": (paper_audit, "paper_audit"),
     "survives": (survives, "defenses"),
     "headline": (headline, "defenses"),
     "speed": (speed, "bench"),
