@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bench import attacks, engine, operations, passes, scaling, scoring, searching, soteria, training, transforms
+from bench import attacks, engine, operations, passes, scaling, scoring, searching, soteria, tenth, training, transforms
 from gradveil.io.files import write_json
 from gradveil.version import __version__
 
@@ -21,6 +21,7 @@ PARTS = {
     "training": training,
     "soteria": soteria,
     "attacks": attacks,
+    "tenth": tenth,
     "engine": engine,
     "scaling": scaling,
 }
