@@ -122,6 +122,7 @@ def test_the_hybrid_against_others_counts_what_they_cost() -> None:
         *cells, attacked("gaussian:0.01", 0.5), trained=(trained("a+b", 0.7), trained("gaussian:0.01", 0.2))
     )
     assert rule(better).level == "undecided"  # it hides more, at a price
+    assert "Accuracies: a+b 70.0%, gaussian:0.01 20.0%" in rule(better).why
     free = replace(better, found=replace(better.found, trained=(trained("a+b", 0.7), trained("gaussian:0.01", 0.7))))
     assert rule(free).level == "does not hold"
 

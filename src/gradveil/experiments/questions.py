@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gradveil.experiments.comparing import leaks, paired
 from gradveil.experiments.correlating import difference
 from gradveil.experiments.records import PUBLISHED_SCORE, Attacked, Result
-from gradveil.experiments.rules import RANDOM_ROW, leaks, paired
+from gradveil.experiments.rules import RANDOM_ROW
 from gradveil.experiments.score_rules import FIGURES, correlations_of, score_tables
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.report.formats import format_first, format_rank

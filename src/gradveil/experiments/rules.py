@@ -6,18 +6,24 @@ PSNR to the shared image, is said beside it.
 
 from collections.abc import Callable, Sequence
 
-from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.spread import Spread, spread_of
-from gradveil.experiments.experiment import Level, Verdict
+from gradveil.experiments.comparing import (
+    NOTABLE_ACCURACY,
+    NOTABLE_RANK,
+    leaks,
+    paired,
+    points,
+    protects,
+    within,
+    words,
+)
+from gradveil.experiments.experiment import Verdict
 from gradveil.experiments.records import Attacked, Result
-from gradveil.leakage.scenario import UNDEFENDED, defense_title
+from gradveil.leakage.scenario import UNDEFENDED
 
 Rule = Callable[[Result], Verdict]
-SIGNIFICANT = 0.05
 # What tables call ten random policies.
 RANDOM_ROW = "random"
-# Differences of mean percentiles, and of accuracies, that nobody would notice.
-NOTABLE_RANK, NOTABLE_ACCURACY = 0.1, 0.02
 
 
 def chosen(result: Result, **wanted: str) -> list[Attacked]:
@@ -34,17 +40,6 @@ def chosen(result: Result, **wanted: str) -> list[Attacked]:
             for name, text in wanted.items()
         )
     ]
-
-
-def leaks(one: Attacked, tried: int = 1) -> bool:
-    """Whether private images are found more often than luck allows, corrected for how many attacks were tried."""
-    return one.identified is not None and one.identified.strongest_p * tried < SIGNIFICANT
-
-
-def protects(one: Attacked) -> bool:
-    """Whether at most the tolerated fraction of others can rank below the private image."""
-    found = one.identified
-    return found is not None and found.high <= TOLERANCE and found.first_p >= SIGNIFICANT
 
 
 def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
@@ -171,7 +166,10 @@ def at_scale(*, cpu: Rule, paper: Rule) -> Rule:
 
 
 def better_than_others(hybrid: str) -> Rule:
-    """Table 3: the hybrid hides more than every other defense, or costs less where one hides as much."""
+    """Table 3: the hybrid hides more than every other defense, or costs less where one hides as much.
+
+    What it costs where it hides more is said, and does not decide.
+    """
 
     def rule(result: Result) -> Verdict:
         ours = chosen(result, row=hybrid, attacker="plain")
@@ -184,6 +182,8 @@ def better_than_others(hybrid: str) -> Rule:
         said = f"The hybrid: {words(ours[0])}. Above it by " + ", ".join(
             f"{points(gap)} points {row}" for row, gap in known.items()
         )
+        if accuracies:
+            said += f". Accuracies: {', '.join(f'{row} {value:.1%}' for row, value in accuracies.items())}"
         beaten = [row for row, gap in known.items() if gap.high is not None and gap.high < 0]
         cheaper = [row for row in beaten if accuracies.get(row, 0.0) >= accuracies.get(hybrid, 1.0) - NOTABLE_ACCURACY]
         if cheaper:
@@ -193,41 +193,6 @@ def better_than_others(hybrid: str) -> Rule:
         return Verdict("undecided", f"{said}: not all differences are clear.")
 
     return rule
-
-
-def within(difference: Spread, notable: float) -> Level:
-    """`holds` if the interval of a difference lies within what nobody would notice, `does not hold` if outside of it."""
-    low, high = difference.low, difference.high
-    if low is None or high is None:
-        return "undecided"
-    if -notable <= low and high <= notable:
-        return "holds"
-    return "does not hold" if low > notable or high < -notable else "undecided"
-
-
-def paired(first: Attacked, second: Attacked) -> Spread | None:
-    """Percentiles of the first less those of the second, over the images that both have; None where there are none."""
-    here, there = first.percentiles, second.percentiles
-    common = sorted(here.keys() & there.keys())
-    return spread_of([here[index] - there[index] for index in common]) if common else None
-
-
-def points(difference: Spread) -> str:
-    """`+5 (-2 to +12)`, in percentage points."""
-    if difference.low is None or difference.high is None:
-        return f"{100 * difference.mean:+.0f}"
-    return f"{100 * difference.mean:+.0f} ({100 * difference.low:+.0f} to {100 * difference.high:+.0f})"
-
-
-def words(one: Attacked) -> str:
-    """A cell in words, with what was found in it."""
-    who = "" if one.attacker == "plain" else f", {one.attacker} attacker"
-    threat = f", {one.threat}" if one.threat else ""
-    cell = f"{defense_title(one.row)} on {one.model}, {one.dataset}, {one.stage}{threat}, {one.attack}{who}"
-    found = one.identified
-    if found is None:
-        return f"{cell}: no other image of the class to compare with"
-    return f"{cell}: ranks above {found.percentile:.0%} of its class ({found.interval}, n={found.n}), first for {found.firsts}"
 
 
 def _compare(result: Result, there: dict[str, str], here: dict[str, str]) -> tuple[Spread, str] | None:

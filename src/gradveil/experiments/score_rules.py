@@ -6,10 +6,11 @@ import numpy as np
 
 from gradveil.auditing.accuracy import Accuracy, accuracy_loss
 from gradveil.auditing.spread import Spread, spread_of
+from gradveil.experiments.comparing import NOTABLE_ACCURACY, within
 from gradveil.experiments.correlating import Correlations, Table, correlate
 from gradveil.experiments.experiment import Verdict
 from gradveil.experiments.records import PUBLISHED_SCORE, Curve, Result, Scored
-from gradveil.experiments.rules import NOTABLE_ACCURACY, Rule, within
+from gradveil.experiments.rules import Rule
 from gradveil.experiments.scoring import UNTRANSFORMED
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.proportions import newcombe
