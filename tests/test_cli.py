@@ -487,6 +487,8 @@ def test_an_audit_says_beforehand_what_it_can_find(gradveil: Command) -> None:
     document = json.loads(done.stdout)
     assert document["plan"]["tolerance"] == 0.7
     assert document["verdicts"][0]["identified"]["first"]["count"] == 4
+    assert document["left_out"] is None
+    assert document["next_step"]["command"].startswith("gradveil ")
     assert signature(audit).parameters["tolerance"].default == TOLERANCE
 
 

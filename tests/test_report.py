@@ -2,6 +2,7 @@ import csv
 import json
 import math
 import re
+import shlex
 import shutil
 import struct
 import zlib
@@ -11,7 +12,9 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import click
 import pytest
+import typer
 from PIL import Image
 from torch import nn
 
@@ -19,18 +22,22 @@ from audits import PLAN, made_record, write_audit, write_records
 from gradveil.auditing import AuditSettings, RunNotes, read_run, read_study, spread_of
 from gradveil.auditing.accuracy import accuracy_interval
 from gradveil.auditing.answers import answers_of, most_helpful
-from gradveil.auditing.claim import claim
+from gradveil.auditing.claim import CLAIM, Claim, claim
+from gradveil.auditing.command import command_of
 from gradveil.auditing.coverage import missing_parts
 from gradveil.auditing.next_step import next_step
 from gradveil.auditing.pairs import compare_runs
 from gradveil.auditing.placebo import placebo_of
 from gradveil.auditing.power import describe_power
 from gradveil.auditing.situation import Situations
+from gradveil.cli import app
+from gradveil.cli.verdicts import print_next_step
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
+from gradveil.leakage.threat import parse_threat
 from gradveil.proportions import round_up, upper_bound
 from gradveil.report import (
     group_records,
@@ -271,6 +278,72 @@ def test_after_an_audit_comes_the_command_that_fits(own: Path, fashion: Dataset,
     assert re.fullmatch(r"gradveil audit --model convnet-16 --images \d+", command(own))
     RunNotes("Of objects in Python", ()).save(own)
     assert next_step(read_study(own)) is None
+
+
+OWN = replace(
+    PLAN,
+    model="my_nets:Net@normalize=0.5/0.25",
+    weights="my weights.pt",
+    stages=("trained",),
+    images=12,
+    seed=3,
+    threats=(parse_threat("worst-case:name=mine,labels=read"),),
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "command", "kept"),
+    [
+        (replace(OWN, defenses=("3-1-7+43-18-18",), trainings=0), "audit", {"--trainings": "3"}),
+        (replace(OWN, defenses=("3-1-7+43-18-18",)), "recommend", {}),
+        (replace(OWN, defenses=("gaussian:0.01",)), "audit", {}),
+        (replace(OWN, defenses=("gaussian:0.01",), tolerance=0.99, images=48), "train", {"--defense": "gaussian:0.01"}),
+    ],
+    ids=["cost", "leaks", "undecided", "protects"],
+)
+def test_the_next_command_is_about_the_network_that_was_audited(
+    plan: AuditSettings, command: str, kept: dict[str, str], fashion: Dataset, tmp_path: Path
+) -> None:
+    plan = replace(plan, defenses=tuple(str(one) for one in plan.parse().defenses))
+    write_audit(tmp_path, fashion.test, plan)
+    RunNotes("Mine", (command_of(plan, Path("runs/mine"), data_dir=Path("my data")),)).save(tmp_path)
+    study = read_study(tmp_path)
+    step = next_step(study)
+    assert step is not None
+    words = shlex.split(step.command)
+    assert words[:2] == ["gradveil", command]
+    kept = kept | {"--model": plan.model, "--dataset": plan.dataset, "--seed": "3", "--data-dir": "my data"}
+    if command != "train":  # which begins anew, and attacks nobody
+        kept |= {"--weights": "my weights.pt", "--threat": str(plan.threats[0])}
+    for option, value in kept.items():
+        assert words[words.index(option) + 1] == value, option
+    context = click.Context(known := typer.main.get_command(app).commands[command])  # type: ignore[attr-defined]
+    assert known.make_parser(context).parse_args(words[2:])[1] == []  # it has all of these options
+    assert step.command in Tags(write_page(study).read_text()).text
+
+
+def test_the_terminal_names_the_next_command(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = read_study(audit)
+    step = next_step(study)
+    assert step is not None
+    print_next_step(study)
+    assert capsys.readouterr().out == f"\nNext: {step.text}\n    {step.command}\n"
+
+
+def test_a_threat_at_the_end_of_training_is_asked_about_without_it(fashion: Dataset, tmp_path: Path) -> None:
+    threat = parse_threat("worst-case:name=late,stages=trained")
+    plan = replace(OWN, model="convnet-16", weights=None, threats=(threat,), defenses=("prune:0.5",))
+    shares = {"none": 0.9, "random": 0.9, "prune:0.5": 0.9}
+    for key in plan.scenario_keys():
+        write_records(tmp_path, [made_record(key, fashion.test, index, shares[key.defense]) for index in range(12)])
+    (tmp_path / CLAIM).write_text(Claim((plan,)).to_json())
+    RunNotes("Late", ("gradveil demo",)).save(tmp_path)
+    step = next_step(read_study(tmp_path))
+    assert step is not None
+    words = shlex.split(step.command)
+    assert words[:2] == ["gradveil", "recommend"]
+    assert parse_threat(words[words.index("--threat") + 1]) == replace(threat, stages=None)
+    assert words[words.index("--seed") + 1] == "3"
 
 
 def test_of_defenses_that_help_alike_the_cheapest_is_named(audit: Path) -> None:
