@@ -66,8 +66,8 @@ def curious(
 ) -> None:
     """Attack what a curious server recorded. Recordings that were attacked before are not attacked again.
 
-    Per round it shows above how many of up to 100 others of its class the right image ranks, by likeness to what was rebuilt.
-    If updates give nothing away, that is half of them on average.
+    For each round it shows the share of other images of the class that rank below the right one. If updates give nothing
+    away, that is half of them on average.
 
     Examples:
 
