@@ -142,8 +142,8 @@ PLOTS: dict[str, tuple[Plot, list[str]]] = {
 
 def test_policies_that_do_different_things_have_different_words() -> None:
     assert defense_in_words("3-1-7") == "shift, contrast"
-    assert defense_in_words("43-18-18") == "shift up or down, contrast"
-    assert defense_in_words("3-1-7+43-18-18") == "hybrid: shift, contrast | shift up or down, contrast"
+    assert defense_in_words("43-18-18") == "shift up/down, contrast"
+    assert defense_in_words("3-1-7+43-18-18") == "hybrid: shift, contrast | shift up/down, contrast"
     assert defense_in_words("3-1-7+21-1-7") == "hybrid of 2: shift, contrast"
     assert defense_in_words("3+4+0+8") == "hybrid: shift sideways | sharpness | 2 more"
     assert defense_in_words("rotate_left:3") != defense_in_words("rotate_right:3")

@@ -194,7 +194,7 @@ def report_run(
                 for leak in leaks
             ],
         )
-        say("ranks above: so many others of its class are less like what was rebuilt (95% interval); chance is 50%")
+        say("ranks above: share of its class that is less like what was rebuilt (95% interval); chance is 50%")
     if history:
         last = history[-1]
         say(

@@ -1,4 +1,4 @@
-"""Defenses as people say them: `43-18-18` is "shift up or down, contrast", `prune:0.9` is "pruning 0.9"."""
+"""Defenses as people say them: `43-18-18` is "shift up/down, contrast", `prune:0.9` is "pruning 0.9"."""
 
 from collections.abc import Iterable
 
@@ -21,9 +21,9 @@ _NAMES = {
 # What an operation is called. The second word is said where a policy goes one way only.
 _OPERATIONS = {
     "translate_x": ("shift", "sideways"),
-    "translate_y": ("shift", "up or down"),
+    "translate_y": ("shift", "up/down"),
     "shear_x": ("slant", "sideways"),
-    "shear_y": ("slant", "up or down"),
+    "shear_y": ("slant", "up/down"),
     "rotate": ("turn", "left"),
     "rotate_left": ("turn", "left"),
     "rotate_right": ("turn", "right"),
