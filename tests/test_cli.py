@@ -102,7 +102,8 @@ def test_every_command_explains_itself_and_offers_json(gradveil: Command, comman
 def test_help_speaks_of_ranks_and_not_of_gains(gradveil: Command, command: str) -> None:
     shown = " ".join(gradveil(command, "--help").stdout.split()).lower()
     assert not re.search(r"\bgain|\bnull\b|one colour|single colour", shown)
-    assert command not in ("attack", "audit", "curious") or "others of its class" in shown
+    if command in ("attack", "audit", "curious"):
+        assert re.search(r"others of its class|other images of the class", shown)
 
 
 def test_fields_of_a_dataclass_become_options() -> None:
@@ -487,6 +488,8 @@ def test_an_audit_says_beforehand_what_it_can_find(gradveil: Command) -> None:
     document = json.loads(done.stdout)
     assert document["plan"]["tolerance"] == 0.7
     assert document["verdicts"][0]["identified"]["first"]["count"] == 4
+    assert document["left_out"] is None
+    assert document["next_step"]["command"].startswith("gradveil ")
     assert signature(audit).parameters["tolerance"].default == TOLERANCE
 
 

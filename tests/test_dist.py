@@ -1,5 +1,6 @@
 """The wheel holds what the package needs, and says what it is."""
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -32,6 +33,17 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel: zipfile.ZipFile) -> No
     assert {name.split("/")[0] for name in packed} == {"gradveil", f"gradveil-{gv.__version__}.dist-info"}
 
 
+def test_its_page_works_outside_of_the_repository(wheel: zipfile.ZipFile) -> None:
+    about = wheel.read(f"gradveil-{gv.__version__}.dist-info/METADATA").decode()
+    page = about.partition("\n\n")[2]
+    assert "](docs/" not in page
+    assert all(target.startswith("https://") for target in re.findall(r"\]\(([^)]*)\)", page))
+    assert "<!--" not in page
+    assert "\n| `dp-sgd:noise=0.3,norm=8` |" in page  # the finding is there
+    assert "## Install" in page
+    assert "rebuilds from the gradient" not in page  # the caption of a picture that is not there
+
+
 def test_its_metadata(wheel: zipfile.ZipFile) -> None:
     about = wheel.read(f"gradveil-{gv.__version__}.dist-info/METADATA").decode()
     for line in (
@@ -42,5 +54,6 @@ def test_its_metadata(wheel: zipfile.ZipFile) -> None:
     ):
         assert f"\n{line}\n" in about
     assert "# gradveil" in about  # README is the page of the package index
+    assert "Description-Content-Type: text/markdown" in about
     assert b"gradveil = gradveil.__main__:main" in wheel.read(f"gradveil-{gv.__version__}.dist-info/entry_points.txt")
     assert f"version: {gv.__version__}\n" in (ROOT / "CITATION.cff").read_text()

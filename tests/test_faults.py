@@ -29,6 +29,7 @@ from gradveil.auditing.evidence import EVIDENCE
 from gradveil.auditing.matrix import run_audit
 from gradveil.auditing.plan import AuditPlan
 from gradveil.cli import app
+from gradveil.cli.verdicts import print_left_out
 from gradveil.datasets import load
 from gradveil.datasets.stacking import check_room
 from gradveil.errors import GradveilError
@@ -386,7 +387,9 @@ class Net(nn.Module):
         return found
 
 
-def test_records_of_another_network_or_other_images_do_not_count(few: Dataset, tmp_path: Path) -> None:
+def test_records_of_another_network_or_other_images_do_not_count(
+    few: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     attack = replace(AuditPlan("lenet").attacks[0], iterations=1)
     plan = AuditPlan(Net(4), images=2, attacks=(attack,))
     first = run_audit(plan, few, tmp_path)
@@ -399,6 +402,11 @@ def test_records_of_another_network_or_other_images_do_not_count(few: Dataset, t
     assert names.isdisjoint(one.name for one in changed.run.stored)
     assert changed.run.absent[0].startswith(f"{count} records are of another network or of other images")
     assert "left out" in write_page(changed).read_text()
+    assert first.run.left_out is None
+    assert changed.run.left_out == changed.run.absent[0]
+    print_left_out(first)
+    print_left_out(changed)
+    assert capsys.readouterr().err == f"{changed.run.left_out}\n"
 
     darker = replace(few, train=replace(few.train, images=few.train.images // 2))
     assert len(run_audit(replace(plan, model=Net(5)), darker, tmp_path).run.stored) == count

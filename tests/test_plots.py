@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from gradveil.defenses.words import defense_in_words
+from gradveil.defenses.words import defense_in_words, distinct_words
 from gradveil.errors import GradveilError
 from gradveil.plots import ScatterPoint, plot_curves, plot_operations, plot_race, plot_scatter
 from gradveil.plots.labels import place_labels, spread_apart
@@ -138,6 +138,18 @@ PLOTS: dict[str, tuple[Plot, list[str]]] = {
     ),
     "race without an end": (race(RaceRound(9, {"1": 0.4, "2": 0.5}, frozenset("12"))), ["2 finalists"]),
 }  # fmt: skip
+
+
+def test_policies_that_do_different_things_have_different_words() -> None:
+    assert defense_in_words("3-1-7") == "shift, contrast"
+    assert defense_in_words("43-18-18") == "shift up/down, contrast"
+    assert defense_in_words("3-1-7+43-18-18") == "hybrid: shift, contrast | shift up/down, contrast"
+    assert defense_in_words("3-1-7+21-1-7") == "hybrid of 2: shift, contrast"
+    assert defense_in_words("3+4+0+8") == "hybrid: shift sideways | sharpness | 2 more"
+    assert defense_in_words("rotate_left:3") != defense_in_words("rotate_right:3")
+    assert defense_in_words("13") == "brightness"  # brighter or darker, by lot
+    # Those that differ in strength alone have the same words, and their spelling behind them.
+    assert distinct_words(["3", "21"]) == {"3": "shift sideways (3)", "21": "shift sideways (21)"}
 
 
 def test_the_front_joins_what_nothing_else_beats_in_both() -> None:

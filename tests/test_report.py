@@ -2,6 +2,7 @@ import csv
 import json
 import math
 import re
+import shlex
 import shutil
 import struct
 import zlib
@@ -11,7 +12,9 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import click
 import pytest
+import typer
 from PIL import Image
 from torch import nn
 
@@ -19,18 +22,23 @@ from audits import PLAN, made_record, write_audit, write_records
 from gradveil.auditing import AuditSettings, RunNotes, read_run, read_study, spread_of
 from gradveil.auditing.accuracy import accuracy_interval
 from gradveil.auditing.answers import answers_of, most_helpful
-from gradveil.auditing.claim import claim
+from gradveil.auditing.claim import CLAIM, Claim, claim
+from gradveil.auditing.command import command_of
 from gradveil.auditing.coverage import missing_parts
 from gradveil.auditing.next_step import next_step
 from gradveil.auditing.pairs import compare_runs
 from gradveil.auditing.placebo import placebo_of
 from gradveil.auditing.power import describe_power
 from gradveil.auditing.situation import Situations
+from gradveil.cli import app
+from gradveil.cli.verdicts import print_next_step
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
+from gradveil.leakage.threat import parse_threat
+from gradveil.plots.tradeoff import pareto_steps
 from gradveil.proportions import round_up, upper_bound
 from gradveil.report import (
     group_records,
@@ -245,6 +253,8 @@ def test_three_answers_where_nothing_helps(fashion: Dataset, tmp_path: Path) -> 
     assert found["Do I leak?"][0] == "Yes."
     # Random policies are a control: though they help here, they are no defense.
     assert found["What helps most?"][0] == "Nothing that was tried."
+    page = (tmp_path / "report.html").read_text()
+    assert 'makes no clear difference. <code class="spelling">prune:0.5</code></p>' in page  # not behind "nothing"
     assert found["What does it cost?"][0] == "Nothing to weigh."
 
 
@@ -271,6 +281,72 @@ def test_after_an_audit_comes_the_command_that_fits(own: Path, fashion: Dataset,
     assert re.fullmatch(r"gradveil audit --model convnet-16 --images \d+", command(own))
     RunNotes("Of objects in Python", ()).save(own)
     assert next_step(read_study(own)) is None
+
+
+OWN = replace(
+    PLAN,
+    model="my_nets:Net@normalize=0.5/0.25",
+    weights="my weights.pt",
+    stages=("trained",),
+    images=12,
+    seed=3,
+    threats=(parse_threat("worst-case:name=mine,labels=read"),),
+)
+
+
+@pytest.mark.parametrize(
+    ("plan", "command", "kept"),
+    [
+        (replace(OWN, defenses=("3-1-7+43-18-18",), trainings=0), "audit", {"--trainings": "3"}),
+        (replace(OWN, defenses=("3-1-7+43-18-18",)), "recommend", {}),
+        (replace(OWN, defenses=("gaussian:0.01",)), "audit", {}),
+        (replace(OWN, defenses=("gaussian:0.01",), tolerance=0.99, images=48), "train", {"--defense": "gaussian:0.01"}),
+    ],
+    ids=["cost", "leaks", "undecided", "protects"],
+)
+def test_the_next_command_is_about_the_network_that_was_audited(
+    plan: AuditSettings, command: str, kept: dict[str, str], fashion: Dataset, tmp_path: Path
+) -> None:
+    plan = replace(plan, defenses=tuple(str(one) for one in plan.parse().defenses))
+    write_audit(tmp_path, fashion.test, plan)
+    RunNotes("Mine", (command_of(plan, Path("runs/mine"), data_dir=Path("my data")),)).save(tmp_path)
+    study = read_study(tmp_path)
+    step = next_step(study)
+    assert step is not None
+    words = shlex.split(step.command)
+    assert words[:2] == ["gradveil", command]
+    kept = kept | {"--model": plan.model, "--dataset": plan.dataset, "--seed": "3", "--data-dir": "my data"}
+    if command != "train":  # which begins anew, and attacks nobody
+        kept |= {"--weights": "my weights.pt", "--threat": str(plan.threats[0])}
+    for option, value in kept.items():
+        assert words[words.index(option) + 1] == value, option
+    context = click.Context(known := typer.main.get_command(app).commands[command])  # type: ignore[attr-defined]
+    assert known.make_parser(context).parse_args(words[2:])[1] == []  # it has all of these options
+    assert step.command in " ".join(Tags(write_page(study).read_text()).text.split())
+
+
+def test_the_terminal_names_the_next_command(audit: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = read_study(audit)
+    step = next_step(study)
+    assert step is not None
+    print_next_step(study)
+    assert capsys.readouterr().out == f"\nNext: {step.text}\n    {step.command}\n"
+
+
+def test_a_threat_at_the_end_of_training_is_asked_about_without_it(fashion: Dataset, tmp_path: Path) -> None:
+    threat = parse_threat("worst-case:name=late,stages=trained")
+    plan = replace(OWN, model="convnet-16", weights=None, threats=(threat,), defenses=("prune:0.5",))
+    shares = {"none": 0.9, "random": 0.9, "prune:0.5": 0.9}
+    for key in plan.scenario_keys():
+        write_records(tmp_path, [made_record(key, fashion.test, index, shares[key.defense]) for index in range(12)])
+    (tmp_path / CLAIM).write_text(Claim((plan,)).to_json())
+    RunNotes("Late", ("gradveil demo",)).save(tmp_path)
+    step = next_step(read_study(tmp_path))
+    assert step is not None
+    words = shlex.split(step.command)
+    assert words[:2] == ["gradveil", "recommend"]
+    assert parse_threat(words[words.index("--threat") + 1]) == replace(threat, stages=None)
+    assert words[words.index("--seed") + 1] == "3"
 
 
 def test_of_defenses_that_help_alike_the_cheapest_is_named(audit: Path) -> None:
@@ -329,6 +405,91 @@ def test_panels_keep_inside_their_axes() -> None:
     panel.dot(0.5, 0.9, 0.7, 1.3, "leaks", "beyond 1")
     top = panel.y(1.0)
     assert f'y2="{top}"' in panel.svg
+
+
+PLOT_TOP, PLOT_HEIGHT = 10, 150 - 10 - 34  # of a panel, where data are
+
+
+def chart_groups(page: str) -> dict[str, list[str]]:
+    """The panels below every heading of the page's charts."""
+    (charts,) = re.findall(r'<section id="charts">(.*?)</section>', page, re.DOTALL)
+    title, *rest = re.split(r"<h3>(.*?)</h3>", charts)
+    assert "<svg" not in title
+    groups = dict(zip(rest[::2], rest[1::2], strict=True))
+    return {title: re.findall(r'<svg class="panel".*?</svg>', below, re.DOTALL) for title, below in groups.items()}
+
+
+def test_bars_are_as_high_as_the_ranks_say(fashion: Dataset, tmp_path: Path) -> None:
+    # Of eight images four are first among 50 decoys, two are last, one is in the middle and one above 48 of them.
+    for index, place in enumerate((1, 1, 1, 1, 51, 51, 26, 3)):
+        record = made_record(BARE, fashion.test, index, 0.5)
+        assert record.rank is not None
+        rank = replace(record.rank, rank=place, decoys=record.rank.decoys[:50])
+        write_records(tmp_path, [replace(record, rank=rank, placebo=None)])
+    ((title, (panel,)),) = chart_groups(write_page(read_study(tmp_path)).read_text()).items()
+    assert title == "Places among the decoys"
+    bars = re.findall(r'<rect [^>]* x="([\d.]+)" y="([\d.]+)" [^>]*height="([\d.]+)"><title>([^<]*)', panel)
+    heights = {said: float(height) for _, _, height, said in bars}
+    expected = {"0% to 10%": 2, "50% to 60%": 1, "90% to 100%": 5}
+    assert list(heights) == [f"above {where} of the decoys: {count} of 8 images" for where, count in expected.items()]
+    assert list(heights.values()) == pytest.approx([count / 8 * PLOT_HEIGHT for count in expected.values()], abs=0.1)
+    # All stand on one floor, from the last place at the left to the first at the right.
+    assert {round(float(top) + float(height), 1) for _, top, height, _ in bars} == {PLOT_TOP + PLOT_HEIGHT}
+    assert [float(left) for left, *_ in bars] == sorted(float(left) for left, *_ in bars)
+    assert "5 of 8 images rank above nine tenths of their decoys" in panel
+
+
+def dots_of(panel: str) -> list[float]:
+    """How high the dots of a panel stand, as fractions."""
+    return [1 - (float(y) - PLOT_TOP) / PLOT_HEIGHT for y in re.findall(r'<circle cx="[^"]*" cy="([\d.]+)"', panel)]
+
+
+def test_charts_over_training_have_a_dot_per_stage(audit: Path) -> None:
+    study = read_study(audit)
+    groups = chart_groups(write_page(study).read_text())
+    # Four defenses with none and random; a placebo has ranks only.
+    assert {title: len(panels) for title, panels in groups.items()} == {
+        "Over training": 4,
+        "Places among the decoys": 5,
+    }
+    for defense, panel in zip(study.summaries[SMALL.dataset, SMALL.model], groups["Over training"], strict=True):
+        stages = [one.percentile for one in sorted(defense.verdicts, key=lambda one: one.stage != "untrained")]
+        assert dots_of(panel) == pytest.approx(stages, abs=0.002)
+        assert len(stages) == 2
+
+
+def test_charts_over_threats_have_a_dot_per_threat(fashion: Dataset, tmp_path: Path) -> None:
+    threats = tuple(map(parse_threat, ("worst-case", "worst-case:name=mine,labels=read")))
+    plan = replace(SMALL, stages=("0",), threats=threats, images=6, defenses=("none", "random", "gaussian:0.01"))
+    study = read_study(write_audit(tmp_path, fashion.test, plan))
+    (steps,) = study.steps.values()
+    panels = chart_groups(write_page(study).read_text())["Over threats"]
+    assert len(panels) == 3
+    for defense, panel in zip(steps[0].verdicts, panels, strict=True):
+        assert dots_of(panel) == pytest.approx([step.verdicts[defense].percentile for step in steps], abs=0.002)
+        assert ">worst-case</text>" in panel
+        assert ">mine</text>" in panel
+
+
+def test_the_front_on_the_page_is_what_nothing_beats(audit: Path) -> None:
+    study = read_study(audit)
+    points = [one for one in tradeoff_points(study, SMALL.dataset, SMALL.model) if one.defense != "random"]
+    unbeaten = [
+        one
+        for one in points
+        if not any(
+            other.percentile <= one.percentile and other.accuracy >= one.accuracy
+            for other in points
+            if other is not one
+        )
+    ]
+    # The made audit: less leaks behind a defense that costs more.
+    assert [one.defense for one in unbeaten] == ["none", "3-1-7+43-18-18", "gaussian:0.01"]
+    corners = pareto_steps(tradeoff_points(study, SMALL.dataset, SMALL.model))
+    assert {(one.percentile, one.accuracy) for one in unbeaten} <= set(corners)
+    assert len(corners) == 2 * len(unbeaten) - 1
+    page = write_page(study).read_text()
+    assert len(re.findall(r"<figcaption>Privacy against accuracy[^<]*\(Pareto front\)\.</figcaption>", page)) == 1
 
 
 def test_images_without_decoys_are_shown_all_the_same(fashion: Dataset, tmp_path: Path) -> None:

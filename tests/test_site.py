@@ -10,6 +10,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
+def test_every_page_is_in_the_navigation_once() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    targets = re.findall(r"([\w/-]+\.md)\b", nav)
+    assert len(targets) > 40
+    assert len(set(targets)) == len(targets), sorted(one for one in set(targets) if targets.count(one) > 1)
+
+
 @pytest.mark.slow
 def test_the_site_builds_and_works_offline(tmp_path: Path) -> None:
     pytest.importorskip("mkdocstrings_handlers.python")

@@ -90,7 +90,7 @@ def test_a_file_says_what_a_threat_is(tmp_path: Path) -> None:
     path.write_text(EXAMPLE)
     threat = read_threat(path)
     assert threat.describe() == (
-        "16 images per participant, local steps on 4 at a time, 2 epochs, mean of 2 participants, batch norm at work, "
+        "16 images per participant, local steps on 4 at a time, 2 epochs, mean of 2 participants, batch norm in training mode, "
         "labels read off, order not known, at step 0 and a network that is trained"
     )
     path.write_text("[clients]\nimages = 2\n")

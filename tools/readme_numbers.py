@@ -187,11 +187,13 @@ def tenth(record: dict[str, Any]) -> str:
 
 
 # What a cell with an identification says.
-IDENTIFIED = (
-    "the mean fraction of other images of its class that the private image ranks above (95% interval; 50% is chance), and how "
-    "often it is first"
+RANKS = (
+    "the mean share of its class below the private image (95% interval; chance is 50%), and how often it comes first"
 )
-DETAIL = "the detail: PSNR of the attacker's estimate over that of its guess without the gradient, in dB"
+LEGEND = (
+    f"A cell begins with the grade. Then come {RANKS}. The last number is the detail: dB above the guess without the "
+    "gradient."
+)
 
 
 def _identified(found: dict[str, Any]) -> str:
@@ -224,8 +226,8 @@ def adaptive(record: dict[str, Any]) -> str:
             f"| {row['model']} | `{row['defense']}` | {_seen(row, 'plain')} | {_seen(row, 'adaptive')} | {won} |"
         )
     lines.append(
-        f"\n{record['attack']} with {record['iterations']} iterations on {len(record['images'])} images of {record['dataset']}: "
-        f"the grade, {IDENTIFIED}, and {DETAIL}. Both attackers have the training images as public ones."
+        f"\n{record['attack']} with {record['iterations']} iterations on {len(record['images'])} images of {record['dataset']}. "
+        f"{LEGEND} Both attackers have the training images as public ones."
     )
     return "\n".join(lines) + "\n"
 
@@ -246,9 +248,9 @@ def leakage(record: dict[str, Any]) -> str:
             f"{row['detail']:+.1f} ± {row['detail_sd']:.1f} | {row['grade']} |"
         )
     lines.append(
-        f"\n{record['dataset']}, {len(record['images'])} images per row: PSNR in dB of what was rebuilt over that of the best "
-        "single colour, both to the private image, with the standard deviation between images (what the first version went by); "
-        f"{IDENTIFIED}; {DETAIL}."
+        f"\n{len(record['images'])} images of {record['dataset']} per row. *PSNR over one colour*: dB above the best single "
+        "colour. *Ranks above*: mean share of its class below the private image; chance is 50%. *Detail*: dB above the guess "
+        "without the gradient."
     )
     return "\n".join(lines) + "\n"
 
@@ -331,7 +333,7 @@ def precode(record: dict[str, Any]) -> str:
     lines.append(
         f"\n{record['dataset']}, short trainings ({settings}): accuracy on {costs['test_images']} test images, its standard "
         "error over seeds where there are several and else over test images. Attacks are on the untrained network, on "
-        f"{len(record['images'])} images: the grade, {IDENTIFIED}, and {DETAIL}. One rate was set per network, by test accuracy "
+        f"{len(record['images'])} images. {LEGEND} One rate was set per network, by test accuracy "
         "without PRECODE and with k=256, beta=0.001: other settings may want another."
     )
     return "\n".join(lines) + "\n"
@@ -361,7 +363,7 @@ def defenses(record: dict[str, Any]) -> str:
         f"rate {costs['lr']:g} for all of them: accuracy on {costs['test_images']} test images, its standard error over seeds "
         f"where there are several and else over test images; epsilon at delta {deltas}. Attacks ({record['attack']}, "
         f"{record['iterations']} iterations) are on the gradient of one image on the untrained network, for up to "
-        f"{len(record['images'])} images: the grade, {IDENTIFIED}, and {DETAIL}."
+        f"{len(record['images'])} images. {LEGEND}"
     )
     return "\n".join(lines) + "\n"
 
@@ -500,8 +502,8 @@ def masks(record: dict[str, Any]) -> str:
     accuracies = ", ".join(f"`{row['defense']}` {_accuracy(row)}" for row in trained)
     iterations = ", ".join(f"{count} iterations on {model}" for model, count in record["iterations"].items())
     lines.append(
-        f"\n{record['attack']} ({iterations}) on images of {record['dataset']}: the grade, {IDENTIFIED}, "
-        f"and {DETAIL}. Test accuracy of `lenet` after {record['epochs']} epochs (standard error, seeds): {accuracies}."
+        f"\n{record['attack']} ({iterations}) on images of {record['dataset']}. {LEGEND} "
+        f"Test accuracy of `lenet` after {record['epochs']} epochs (standard error, seeds): {accuracies}."
     )
     return "\n".join(lines) + "\n"
 
@@ -562,7 +564,8 @@ def curious(record: dict[str, Any]) -> str:
     plan = record["plan"]
     lines.append(
         f"\n`{plan['model']}`, {plan['participants']} participants with {plan['batch']} image each per round, {record['attack']} "
-        f"with {record['iterations']} iterations by an attacker who ignores the defense: {IDENTIFIED}. One training per defense."
+        f"with {record['iterations']} iterations by an attacker who ignores the defense. A cell says {RANKS}. "
+        "One training per defense."
     )
     return "\n".join(lines) + "\n"
 

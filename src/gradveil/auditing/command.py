@@ -7,6 +7,7 @@ from pathlib import Path
 from gradveil.attacks import ATTACKS, parse_attack
 from gradveil.auditing.choice import attack_text
 from gradveil.auditing.plan import AuditSettings
+from gradveil.naming import slug
 
 
 def command_of(plan: AuditSettings, folder: Path, *, data_dir: Path | None = None, lpips: bool = False) -> str:
@@ -34,6 +35,11 @@ def command_of(plan: AuditSettings, folder: Path, *, data_dir: Path | None = Non
     given = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
     tune = "--tune" if plan.tune else "--no-tune"
     return " ".join(["gradveil audit", *given, tune, *(["--lpips"] if lpips else [])])
+
+
+def default_folder(plan: AuditSettings) -> Path:
+    """Where an audit goes that is not told where."""
+    return Path("runs/audit") / slug(plan.dataset, plan.model)
 
 
 def path_in(commands: Sequence[str], option: str) -> Path | None:

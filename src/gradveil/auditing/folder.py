@@ -37,8 +37,9 @@ class StoredRecord:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Everything in a run folder that could be read; `problems` could not be, `absent` is not there or does not count.
+    """Everything in a run folder that could be read; `problems` could not be, `missing` is not there.
 
+    `left_out` names records that do not count: they are of another network or of other images.
     Two folders are equal where the same was measured in them, whatever they are called.
     """
 
@@ -49,8 +50,14 @@ class RunFolder:
     accuracies: tuple[Accuracy, ...]
     properties: tuple[StageProperties, ...]
     problems: tuple[str, ...]
-    absent: tuple[str, ...]
+    missing: tuple[str, ...]
+    left_out: str | None = None
     choices: tuple[Choice, ...] = ()
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """What is not there or does not count."""
+        return (*([] if self.left_out is None else [self.left_out]), *self.missing)
 
     @property
     def records(self) -> list[Record]:
@@ -122,10 +129,8 @@ def read_run(folder: Path) -> RunFolder:
         tuple(_read(folder / ACCURACIES.name, ACCURACIES.parse, problems) or ()),
         tuple(_read(folder / PROPERTIES.name, PROPERTIES.parse, problems) or ()),
         tuple(problems),
-        (
-            *([left_out(stale)] if stale else []),
-            *(f"{name} is not there: {without}." for name, without in _WITHOUT.items() if not (folder / name).exists()),
-        ),
+        tuple(f"{name} is not there: {without}." for name, without in _WITHOUT.items() if not (folder / name).exists()),
+        left_out(stale) if stale else None,
         tuple(one for one in choices if evidence is None or evidence.chosen_for(one.stage, one.sha256)),
     )
 

@@ -14,7 +14,7 @@ from gradveil.auditing.accuracy import (
     near_chance,
 )
 from gradveil.auditing.averages import RandomMean, average_accuracies, random_means
-from gradveil.auditing.command import command_of, path_in, plan_in_python
+from gradveil.auditing.command import command_of, default_folder, path_in, plan_in_python
 from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.coverage import missing_parts
 from gradveil.auditing.effort import NextTry, describe_effort, next_try
@@ -30,7 +30,6 @@ from gradveil.auditing.vulnerability import Vulnerability, vulnerability_of
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.leakage.threat import PLAIN
-from gradveil.naming import slug
 
 # For one defense, and for several.
 _HEADLINES: dict[Level, tuple[str, str]] = {
@@ -157,8 +156,9 @@ class Study:
         if not commands:
             return plan_in_python(what.plan)
         # As the user wrote it: where the folder lies now may name its owner.
-        out = path_in(commands, "--out") or Path("runs/audit") / slug(what.plan.dataset, what.plan.model)
-        return command_of(what.plan, out, data_dir=path_in(commands, "--data-dir"))
+        out = path_in(commands, "--out") or default_folder(what.plan)
+        lpips = "--lpips" in commands[-1].split()
+        return command_of(what.plan, out, data_dir=path_in(commands, "--data-dir"), lpips=lpips)
 
     @cached_property
     def losses(self) -> dict[str, AccuracyLoss]:

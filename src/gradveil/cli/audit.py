@@ -23,7 +23,7 @@ from gradveil.cli.options import (
 )
 from gradveil.cli.output import check_folder, emit, say, say_estimate
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
-from gradveil.cli.verdicts import print_efforts, print_estimate, print_verdicts
+from gradveil.cli.verdicts import print_efforts, print_estimate, print_left_out, print_next_step, print_verdicts
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
 from gradveil.io.locks import LOCK
@@ -110,6 +110,7 @@ def audit(
     from gradveil.auditing.estimate import estimate_audit
     from gradveil.auditing.evidence import EVIDENCE
     from gradveil.auditing.matrix import run_audit
+    from gradveil.auditing.next_step import next_step
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
     from gradveil.auditing.plan import TRAINED, AuditSettings
@@ -167,6 +168,7 @@ def audit(
         )
     written = write_formats(study, wanted)
     if options.json:
+        step = next_step(study)
         emit(
             {
                 "out": folder,
@@ -179,12 +181,16 @@ def audit(
                 "random": [asdict(one) for one in study.random_means],
                 "settings_tried": [asdict(choice) for choice in study.run.choices],
                 "iterations": study.efforts,
+                "left_out": study.run.left_out,
                 "next_tries": [how for _, how in study.next_tries.values()],
+                "next_step": None if step is None else asdict(step),
             }
         )
         return
     print_verdicts(study)
     print_efforts(study)
+    print_next_step(study)
+    print_left_out(study)
     say(f"written: {', '.join(map(str, written))}")
 
 

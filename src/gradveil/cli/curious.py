@@ -66,8 +66,8 @@ def curious(
 ) -> None:
     """Attack what a curious server recorded. Recordings that were attacked before are not attacked again.
 
-    Per round it shows above how many of up to 100 others of its class the right image ranks, by likeness to what was rebuilt.
-    If updates give nothing away, that is half of them on average.
+    For each round it shows the share of other images of the class that rank below the right one. If updates give nothing
+    away, that is half of them on average.
 
     Examples:
 
@@ -194,7 +194,7 @@ def report_run(
                 for leak in leaks
             ],
         )
-        say("ranks above: so many others of its class are less like what was rebuilt (95% interval); chance is 50%")
+        say("ranks above: share of its class that is less like what was rebuilt (95% interval); chance is 50%")
     if history:
         last = history[-1]
         say(

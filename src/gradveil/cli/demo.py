@@ -177,7 +177,7 @@ def run_demo(
 
 
 def _foot(one: "DefenseSummary") -> str:
-    """Below a column of the picture: the grade, and what the defense costs."""
+    """Below a column of the picture: the grade of the worse attacker, and what the defense costs."""
     cost = "" if one.loss is None or one.overall.defense == "none" else f"\n{-100 * one.loss.loss:+.0f} points"
     return one.worst.grade + cost
 

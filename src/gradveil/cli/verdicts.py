@@ -1,11 +1,11 @@
-"""What an audit prints: three answers, a row per defense, how much the attacks were given, and beforehand what it would take."""
+"""What an audit prints: answers, a row per defense, how much the attacks were given, what to do next; before, what it takes."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
 
-from gradveil.cli.output import emit, percentile_and_firsts, print_shaded, print_table, shaded
+from gradveil.cli.output import emit, percentile_and_firsts, print_shaded, print_table, say, shaded
 from gradveil.progress import duration
 
 if TYPE_CHECKING:
@@ -80,6 +80,21 @@ def print_efforts(study: "Study") -> None:
         typer.echo(said)
     for (_, model, stage), (words, how) in study.next_tries.items():
         typer.echo(f"\nAttack failed on {model}, {stage}. Next to try: {words}:\n    {how}")
+
+
+def print_next_step(study: "Study") -> None:
+    """Print what to do next, and the command. Where the attacks failed, `print_efforts` has said it."""
+    from gradveil.auditing.next_step import next_step
+
+    step = next_step(study)
+    if step is not None and step.command not in {how for _, how in study.next_tries.values()}:
+        typer.echo(f"\nNext: {step.text}\n    {step.command}")
+
+
+def print_left_out(study: "Study") -> None:
+    """Say which records of the folder do not count, in one line."""
+    if study.run.left_out is not None:
+        say(study.run.left_out)
 
 
 def _accuracy(study: "Study", dataset: str, model: str, defense: str) -> tuple[str, str]:

@@ -1,9 +1,10 @@
-"""Defenses as people say them: `3-1-7` is "shift, contrast", `prune:0.9` is "pruning 0.9"."""
+"""Defenses as people say them: `43-18-18` is "shift up/down, contrast", `prune:0.9` is "pruning 0.9"."""
 
 from collections.abc import Iterable
 
 from gradveil.errors import GradveilError
 from gradveil.transforms import Policy
+from gradveil.transforms.policy import Member
 
 MOST_MEMBERS = 2
 _NAMES = {
@@ -17,20 +18,19 @@ _NAMES = {
     "soteria": "Soteria",
     "dp-sgd": "DP-SGD",
 }
+# What an operation is called. The second word is said where a policy goes one way only.
 _OPERATIONS = {
-    "translate_x": "shift",
-    "translate_y": "shift",
-    "shear_x": "slant",
-    "shear_y": "slant",
-    "rotate": "turn",
-    "rotate_left": "turn",
-    "rotate_right": "turn",
-    "sharpness": "sharpen",
-    "color": "colour",
-    "brightness": "brighten",
-    "flip_x": "mirror",
-    "cutout": "cover",
-    "grayscale": "grey",
+    "translate_x": ("shift", "sideways"),
+    "translate_y": ("shift", "up/down"),
+    "shear_x": ("slant", "sideways"),
+    "shear_y": ("slant", "up/down"),
+    "rotate": ("turn", "left"),
+    "rotate_left": ("turn", "left"),
+    "rotate_right": ("turn", "right"),
+    "color": ("colour", ""),
+    "flip_x": ("mirror", ""),
+    "cutout": ("cover", ""),
+    "grayscale": ("grey", ""),
 }
 _TRAIN_ONLY = "train-only:"
 
@@ -57,11 +57,17 @@ def _one(defense: str) -> str:
         policy = Policy.parse(defense)
     except GradveilError:
         return defense
-    members = list(dict.fromkeys(", ".join(dict.fromkeys(map(_operation, one))) or "unchanged" for one in policy))
-    more = f" or {len(members) - MOST_MEMBERS} more" if len(members) > MOST_MEMBERS else ""
-    return " or ".join(members[:MOST_MEMBERS]) + more
+    members = list(dict.fromkeys(_member(one) for one in policy))
+    more = f" | {len(members) - MOST_MEMBERS} more" if len(members) > MOST_MEMBERS else ""
+    hybrid = "" if len(policy) == 1 else "hybrid: " if len(members) > 1 else f"hybrid of {len(policy)}: "
+    return hybrid + " | ".join(members[:MOST_MEMBERS]) + more
 
 
-def _operation(one: object) -> str:
-    name = str(one).partition(":")[0]
-    return _OPERATIONS.get(name, name.replace("_", " "))
+def _member(operations: Member) -> str:
+    """The operations in their order, each once: what shifts both ways is "shift", what shifts one way says which."""
+    ways: dict[str, list[str]] = {}
+    for one in operations:
+        name, way = _OPERATIONS.get(one.name, (one.name.replace("_", " "), ""))
+        ways.setdefault(name, []).append(way)
+    said = (f"{name} {found[0]}".strip() if len(set(found)) == 1 else name for name, found in ways.items())
+    return ", ".join(said) or "unchanged"

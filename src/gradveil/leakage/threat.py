@@ -180,7 +180,7 @@ class Threat:
         epochs = "1 epoch" if clients.epochs == 1 else f"{clients.epochs} epochs"
         how = "adam" if clients.optimizer == "adam" else f"momentum {clients.momentum:g}" if clients.momentum else ""
         training = f"local steps on {clients.batch} at a time, {epochs}" if clients.epochs else ""
-        statistics = "batch norm at work" if clients.batch_norm == "train" else ""
+        statistics = "batch norm in training mode" if clients.batch_norm == "train" else ""
         said = [
             f"{clients.images} {'image' if clients.images == 1 else 'images'} per participant",
             training,

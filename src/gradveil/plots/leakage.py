@@ -69,7 +69,7 @@ def plot_leakage(path: Path, rows: Sequence[LeakageRow], *, tolerance: float) ->
                     axes.text(0, line, name, transform=edge, size=LABEL, color=QUIET, va="center_baseline")
                     _plot_row(axes, row, line)
                     at += STEP
-        axes.set_xlabel("ranks above so many % of its class: further right leaks more")
+        axes.set_xlabel("% of its class ranked below it: further right leaks more")
 
 
 def _plot_row(axes: Axes, row: LeakageRow, line: float) -> None:

@@ -38,7 +38,9 @@ def plot_rounds(path: Path, title: str, history: Sequence[HistoryRow], leaks: Se
         for axes in (upper, lower):
             axes.set_xlim(-0.03 * last, 1.03 * last)
         images = count_images({leak.images for leak in leaks})
-        said = "The private image ranks above so many others of its class by likeness to what was rebuilt: mean with 95% interval"
+        said = (
+            "Share of its class ranked below the private image by likeness to what was rebuilt: mean with 95% interval"
+        )
         top = write_header(figure, title, f"{said}, {images} per dot.", tests)
         place_axes(upper, top=top + 0.35, bottom=3.0)
         place_axes(lower, top=6.2 - 2.6, bottom=0.55)

@@ -52,7 +52,7 @@ def plot_tradeoff(
         y = np.array([value for p in points for value in (p.accuracy, p.accuracy_low, p.accuracy_high)])
         more = ": further right leaks more" if width > 5 else ""
         # Neither axis begins at 0, and both say so.
-        axes.set(xlabel=f"ranks above so many of its class (axis cut){more}", ylabel="test accuracy (axis cut)")
+        axes.set(xlabel=f"share of its class ranked below it (axis cut){more}", ylabel="test accuracy (axis cut)")
         axes.set(xlim=axis_limits(np.append(x, [0.45, tolerance]), np.array([])), ylim=axis_limits(y, np.array([])))
         axes.xaxis.set_major_formatter(_PERCENT)
         axes.yaxis.set_major_formatter(_PERCENT)

@@ -12,13 +12,15 @@ from gradveil.report.groups import final_picture
 
 WIDTH = 800
 TILE, GAP = 104, 12
-TITLE, FOOT, PAIR = 46, 48, 10  # heights above and below the pictures, and between two private images
+TITLE, FOOT, PAIR = 46, 64, 10  # heights above and below the pictures, and between two private images
 INK, QUIET, PAPER = "#1d1f24", "#5f6570", "white"
 ROWS = {
     "private": "private\nimage",
     "plain": "attacker\nignores\nthe defense",
     "adaptive": "attacker\nknows\nthe defense",
 }
+
+BELOW = "leak to the\nworse attacker,\naccuracy"
 
 
 def write_poster(
@@ -28,7 +30,8 @@ def write_poster(
     *,
     images: int = 2,
 ) -> Path:
-    """Draw the first `images` private images; `columns` gives a defense's title and what is said below its column.
+    """Draw the first `images` private images; `columns` gives a defense's title and what is said below its column,
+    which is about the worse of both attackers: the one who gets more.
 
     Of several attacks the picture of the best one is shown: the one that ranks the private image highest, then the one that is
     nearest to it. It is drawn at twice its width of 800 pixels.
@@ -55,7 +58,7 @@ def write_poster(
         for row, said in enumerate(ROWS.values()):
             top = TITLE + y * (len(ROWS) * (TILE + GAP) + PAIR) + row * (TILE + GAP)
             _write(pen, 6, top + TILE // 2 - 9 * len(said.splitlines()), said, 15, QUIET)
-    _write(pen, 6, height - FOOT, "leak,\naccuracy", 14, QUIET)
+    _write(pen, 6, height - FOOT, BELOW, 14, QUIET)
     with writing(path) as temporary:
         sheet.save(temporary, format="PNG", optimize=True)
     return path

@@ -10,7 +10,7 @@ from gradveil.io.files import write_csv
 class EpochFigures:
     """Loss and accuracy over one epoch of training, and on the test images after it.
 
-    The training figures are those of the batches as they were learned from: augmented, defended, and with batch norm at work.
+    The training figures are those of the batches as they were learned from: augmented, defended, batch norm in training mode.
     A loss has everything in it that layers add, such as PRECODE's beta x KL. Papers call the test figures validation.
     """
 
