@@ -443,7 +443,7 @@ def test_precision_is_what_was_asked_for_whatever_is_set_outside(
 def test_out_of_memory_is_one_line_and_loses_nothing(few: Dataset, lenet: nn.Module, tmp_path: Path) -> None:
     probe = Probe(last=3)
     scenario = Scenario(few.name, "lenet-4", Stage(), probe, together=False)
-    with pytest.raises(GradveilError, match="cpu is out of memory: lower --workers or --batch"):
+    with pytest.raises(GradveilError, match="cpu is out of memory: lower --workers, --batch,"):
         measure(scenario, lenet, few.train, [0, 1, 2, 3], tmp_path)
     assert sorted(one.index for one in read_records(tmp_path)[0]) == [0, 1]
     assert len(measure(scenario, lenet, few.train, [0, 1, 2, 3], tmp_path)) == 4

@@ -3,6 +3,8 @@
 import errno
 import ipaddress
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -19,10 +21,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from audits import write_audit
 from gradveil import cli
+from gradveil.attacks import fast
 from gradveil.auditing import AuditSettings, read_run, read_study
 from gradveil.auditing.claim import CLAIM
 from gradveil.auditing.evidence import EVIDENCE
@@ -31,7 +35,7 @@ from gradveil.auditing.plan import AuditPlan
 from gradveil.cli import app
 from gradveil.datasets import load
 from gradveil.datasets.stacking import check_room
-from gradveil.errors import GradveilError
+from gradveil.errors import GradveilError, OutOfMemory
 from gradveil.federated import FederatedPlan, Update, federate, network_of, participants_of
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.gossip.group import Group, Message
@@ -42,13 +46,17 @@ from gradveil.federated.gossip.training import gossip
 from gradveil.federated.rounds import Gather
 from gradveil.io.files import read_bytes, read_text, write_text, writing
 from gradveil.io.memory import memory_bytes, peak_bytes
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.scenario import Scenario
 from gradveil.models import untrained_model
+from gradveil.naming import slug
 from gradveil.parallel import starting_workers
 from gradveil.progress import Advance, Unit
 from gradveil.report import write_page
 from gradveil.scores import Scorer
 from gradveil.searching import SearchPlan, search
 from gradveil.training import Recipe, train
+from gradveil.training.stage import Stage
 from gradveil.transforms import Policy, PolicyFile, apply_folder, load_policy, save_policy
 from gradveil.types import Dataset
 
@@ -117,6 +125,36 @@ def test_more_workers_than_the_machine_can_run_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "attack --indices 0",
+        "attack --indices 0:20",
+        "audit --images 1",
+        "train --trainings 2",
+        "recommend",
+        "reproduce gradsim-path",
+    ],
+)
+def test_the_number_of_workers_is_refused_as_it_was_given(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = line(*command.split(), "--workers", "9999")
+    assert "workers: expected 1 to" in said
+    assert said.endswith("got 9999")
+    assert not list(tmp_path.iterdir())
+
+
+def test_measuring_refuses_more_workers_than_the_machine_can_run(
+    few: Dataset, small_net: nn.Module, tmp_path: Path
+) -> None:
+    scenario = Scenario(few.name, "convnet-4", Stage(), fast(iterations=1))
+    for images in (1, 20):
+        with pytest.raises(GradveilError, match="got 9999"):
+            measure(scenario, small_net, few.train, list(range(images)), tmp_path, workers=9999)
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["search", "--batches", "1000000000"],
@@ -150,6 +188,54 @@ def test_a_link_to_an_endless_device_is_refused(tmp_path: Path) -> None:
         read_text(Path("/dev/zero"), largest=10)
 
 
+SCORED = "score 3-1-7 --images 2 --batches 1 --dataset fashion-mnist-tenth[:5%]"
+
+
+@pytest.mark.parametrize(
+    ("command", "where", "said"),
+    [
+        ("attack --indices 0 --iterations 1", "leakage.lots.reconstruct", "lower --workers, --batch, the attacks"),
+        ("audit --images 1 --iterations 1", "leakage.lots.reconstruct", "lower --workers, the images of a message"),
+        ("recommend --candidates prune:0.5 --out r", "leakage.lots.reconstruct", "lower --workers, the images of a"),
+        (f"{SCORED} --plot p.png", "scores.scorer.Scorer.curves", "lower --images, or use another --device"),
+        (SCORED, "scores.scorer.Scorer.privacy", "lower --batches, or use another --device"),
+    ],
+    ids=["attack", "audit", "recommend", "score --plot", "score"],
+)
+def test_out_of_memory_names_options_that_the_command_has(
+    command: str,
+    where: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run_out(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"gradveil.{where}", run_out)
+    words = command.split()
+    usual = [] if words[0] == "score" else ["--model", "mlp-16", "--workers", "1"]
+    monkeypatch.setattr(sys, "argv", ["gradveil", *words, *usual])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"cpu is out of memory: {said}" in last
+    own = get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    known = {one for given in own.params for one in (*given.opts, *given.secondary_opts)}
+    assert set(re.findall(r"--[a-z-]+", last)) <= known
+
+
+def test_out_of_memory_reaches_the_parent_of_a_worker() -> None:
+    error = OutOfMemory("cuda:1", "--workers", "--batch", "the size of the model")
+    arrived = pickle.loads(pickle.dumps(error))
+    assert str(arrived) == str(error)
+    assert "cuda:1 is out of memory: lower --workers, --batch or the size of the model, or use another" in str(arrived)
+    assert str(arrived.among(["--device"])).startswith("cuda:1 is out of memory: lower the size of the model, or use")
+    assert "memory: use another --device; what is finished" in str(OutOfMemory("cpu", "--batch").among([]))
+
+
 # Names
 
 
@@ -177,7 +263,8 @@ def test_records_with_half_characters_are_named(tmp_path: Path, fashion: Dataset
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("x" * 300, "at most 255 bytes"),
+        ("x" * 300, "names of at most 255 bytes"),
+        ("x/" * 3000, "a path of at most 4096 bytes"),
         (os.fsdecode(b"a\xff"), "in UTF-8"),
     ],
 )
@@ -185,7 +272,30 @@ def test_records_with_half_characters_are_named(tmp_path: Path, fashion: Dataset
     "command", [["report"], ["apply", "3-1-7", "."], ["audit", "--out"], ["search", "--weights"], ["curious"]]
 )
 def test_strange_paths_are_one_line(command: list[str], name: str, said: str) -> None:
-    assert said in line(*command, name)
+    found = line(*command, name)
+    assert said in found
+    assert len(found) < 200
+
+
+@pytest.mark.parametrize("name", ["x" * 9000, "x " * 4500])
+def test_a_name_of_any_length_is_a_line_that_can_be_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gradveil", "audit", "--model", name])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    said = capsys.readouterr().err
+    assert said.startswith("gradveil: unknown model 'x")
+    assert said.rstrip().endswith("package.module:function")
+    assert len(said) < 1100
+
+
+def test_long_names_make_file_names_that_differ() -> None:
+    names = [slug("x" * 9000, one, "fast.png") for one in ("a", "b", "c" * 300)]
+    assert len({*names}) == 3
+    assert all(len(one) < 200 and one.endswith("fast.png") for one in names)
+    assert slug("x" * 190, "a b") == "x" * 190 + "-a_b"
 
 
 def test_strange_dataset_names_are_one_line() -> None:

@@ -61,7 +61,7 @@ def train(
     from gradveil.defenses import NoDefense, parse_defense
     from gradveil.defenses.parts import private_part
     from gradveil.naming import slug
-    from gradveil.parallel import check_backend
+    from gradveil.parallel import check_workers
     from gradveil.training import SEMI, SEMI_FRACTION, Recipe
     from gradveil.training import train as run
     from gradveil.training.networks import NetworkSource
@@ -81,7 +81,7 @@ def train(
 
     folder = place(options.seed)
     check_folder(folder)
-    check_backend(backend)
+    check_workers(workers, backend)
     loaded = options.load(dataset)
     source = NetworkSource(loaded, model, seed=options.seed, device=device)
     say_estimate(rough_training_seconds(source, loaded, recipe, trainings=trainings, workers=workers))
