@@ -1,7 +1,6 @@
 """What goes wrong around the library: absurd numbers, strange names, full disks, other people's signals."""
 
 import errno
-import ipaddress
 import os
 import pickle
 import re
@@ -11,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +58,7 @@ from gradveil.training import Recipe, train
 from gradveil.training.stage import Stage
 from gradveil.transforms import Policy, PolicyFile, apply_folder, load_policy, save_policy
 from gradveil.types import Dataset
+from listening import listening_addresses
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,10 @@ def test_the_least_of_images_and_classes(
     save_images(tmp_path / "images", classes, each=15, size=size)
     usual = ["--dataset", "folder:images", "--model", "mlp-16"]
     audit = ["audit", *usual, "--images", "2", "--iterations", "1", "--stages", "0", "--workers", "1", "--out", "a"]
+    attack = ["attack", *usual, "--indices", "0", "--iterations", "1", "--workers", "1", "--out", "b"]
+    shown = CliRunner().invoke(app, attack, standalone_mode=False)
+    assert shown.exit_code == 0, shown.exception
+    assert "detail, on average" in shown.output
     # With one class every gradient is zero: an audit says that nothing leaks, and there is nothing to train.
     done = CliRunner().invoke(app, audit, standalone_mode=False)
     assert done.exit_code == 0, done.exception
@@ -177,6 +181,20 @@ def test_images_that_do_not_fit_are_refused_before_they_are_made() -> None:
     with pytest.raises(GradveilError, match="half of this machine's memory; use a smaller @SIZE"):
         check_room(count, (3, side, side))
     check_room(10, (3, side, side))
+
+
+@pytest.mark.parametrize("asked", ["folder:large", "folder:small@1024", "fashion-mnist-tenth@1024"])
+def test_images_that_do_not_fit_are_refused_when_they_are_loaded(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what they are, or by the size that the name asks for: half of 4 MiB has no room for four of a mebibyte."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gradveil.datasets.stacking.memory_bytes", lambda: 2**22)
+    for name, size in (("small", 8), ("large", 1024)):
+        save_images(tmp_path / name, ["a", "b"], each=2, size=size)
+    assert load("folder:small@32").train.image_shape == (1, 32, 32)
+    with pytest.raises(GradveilError, match="half of this machine's memory; use a smaller @SIZE"):
+        load(asked)
 
 
 def test_a_link_to_an_endless_device_is_refused(tmp_path: Path) -> None:
@@ -830,37 +848,3 @@ def test_nothing_listens_beyond_this_machine(few: Dataset, tmp_path: Path) -> No
 
     gossip(GossipSettings(plan, parse_topology("complete", 2), evaluations=1), few, tmp_path, progress=bar)
     assert found == {"127.0.0.1"}
-
-
-def listening_addresses() -> set[str]:
-    """Where this process and those that it started, directly or not, accept TCP connections."""
-    processes, grown = {os.getpid()}, True
-    while grown:
-        children = {
-            int(path.name)
-            for path in Path("/proc").glob("[0-9]*")
-            if path.is_dir() and _parent(path) in processes and int(path.name) not in processes
-        }
-        processes |= children
-        grown = bool(children)
-    mine: set[str] = set()
-    for process in processes:
-        for link in Path(f"/proc/{process}/fd").glob("*"):
-            with suppress(OSError):
-                mine.add(os.readlink(link))
-    addresses = set()
-    for table in ("tcp", "tcp6"):
-        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = row.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in mine:
-                raw = bytes.fromhex(fields[1].partition(":")[0])
-                words = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
-                addresses.add(str(ipaddress.ip_address(words)))
-    return addresses
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return -1
