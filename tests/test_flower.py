@@ -562,7 +562,7 @@ def test_simulation_on_ray_equals_the_embedded_engine(fashion: Dataset, tmp_path
     assert not rays_of_this_process()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_mod_works_in_a_simulation() -> None:
     pytest.importorskip("ray")
@@ -577,9 +577,10 @@ def test_a_mod_works_in_a_simulation() -> None:
             time.sleep(0.1)
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})})
         messages = [Message(content, node, "train") for node in grid.get_node_ids()]
-        replies.extend(grid.send_and_receive(messages, timeout=600))
+        replies.extend(grid.send_and_receive(messages, timeout=3600))
 
-    config = {"init_args": {"num_cpus": 1, "logging_level": logging.CRITICAL, "log_to_driver": False}}
+    quiet = {"include_dashboard": False, "logging_level": logging.CRITICAL, "log_to_driver": False}
+    config = {"init_args": {"num_cpus": 1, **quiet}}
     environment = dict(os.environ)
     try:
         run_simulation(
