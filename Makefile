@@ -4,7 +4,7 @@ VENV := .venv
 PIP := $(VENV)/bin/pip --disable-pip-version-check
 EXTRAS := flower,ray,dask,hf,tensorboard,docs,dev
 
-.PHONY: help setup demo test test-long bench lint docs dist dist-check clean
+.PHONY: help setup demo test test-long bench lint docs dist dist-smoke dist-check clean
 
 help:
 	@echo "make demo   set up, attack a network without a defense and with five; ends with runs/demo/report.html (a few minutes)"
@@ -14,7 +14,8 @@ help:
 	@echo "make lint   ruff, mypy, and import-linter on the declared layers"
 	@echo "make docs   the documentation as a site in site/; needs no network, every warning is an error"
 	@echo "make dist   a wheel and a source archive in dist/"
-	@echo "make dist-check  install the wheel into an empty environment elsewhere and run gradveil demo there"
+	@echo "make dist-smoke  install the wheel into an empty environment and run a tiny audit elsewhere (a minute)"
+	@echo "make dist-check  the same, then gradveil demo there (a few minutes)"
 	@echo "make setup  the environment in $(VENV) only"
 	@echo "make clean  remove the environment and caches; runs/ stays"
 
@@ -62,10 +63,16 @@ dist: $(VENV)/.dev
 	ls -l dist
 
 # Outside of the clone and without its environment: what somebody gets who installs the wheel.
-dist-check: dist
+INSTALLED = here=$$PWD && cd "$$(mktemp -d)" && env -u PYTHONPATH "$$here/dist/check/bin/gradveil"
+
+dist-smoke: dist
 	rm -rf dist/check && $(PYTHON) -m venv dist/check
 	dist/check/bin/pip --disable-pip-version-check install --quiet -c constraints.txt dist/*.whl
-	elsewhere=$$(mktemp -d) && here=$$PWD && cd "$$elsewhere" && env -u PYTHONPATH "$$here/dist/check/bin/gradveil" demo && ls -l runs/demo/report.html
+	$(INSTALLED) --version
+	$(INSTALLED) audit --model mlp-16 --stages 0 --images 2 --iterations 2 --workers 2 --out audit && ls -l audit/report.html
+
+dist-check: dist-smoke
+	$(INSTALLED) demo && ls -l runs/demo/report.html
 
 clean:
 	rm -rf $(VENV) site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -33,7 +33,7 @@ def row_of_ratios(
     name: str, ratios: Sequence[float], settings: str, *, ours: float, baseline: float, unit: str
 ) -> dict[str, object]:
     """A row of runs/bench.json for figures that are not seconds."""
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [*ratios] * 3
+    low, middle, high = _quartiles(ratios)
     return {
         "name": name,
         "value": middle,
@@ -61,9 +61,15 @@ def side_by_side(
     baseline()
     times = [(_seconds(ours, in_a_row, clock), _seconds(baseline, in_a_row, clock)) for _ in range(turns)]
     ratios = [theirs / mine for mine, theirs in times]
-    low, middle, high = statistics.quantiles(ratios, n=4)
+    low, middle, high = _quartiles(ratios)
     mine, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     return Comparison(mine, theirs, middle, (low, high))
+
+
+def _quartiles(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """Quartiles and median within what was measured, also of one or two turns."""
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [*ratios] * 3
+    return low, middle, high
 
 
 def _seconds(work: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:

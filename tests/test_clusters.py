@@ -171,15 +171,26 @@ def die_once(folder: Path, job: int) -> int:
     return job
 
 
+def train_two(own: ModuleType, few: Dataset, folder: Path, backend: str = "loky") -> list[tuple[float, bytes]]:
+    """Two trainings as `train --trainings 2` runs them: their accuracy and their weights."""
+    trainings = [Training(folder / f"seed{seed}", NoDefense(), seed) for seed in range(2)]
+    workers = 1 if backend == "loky" else 2
+    recipe = Recipe(epochs=1, batch_size=20)
+    done = train_all(few, f"{own.__name__}:build", trainings, recipe=recipe, workers=workers, backend=backend)
+    return [(one.accuracy, one.weights.read_bytes()) for one in done]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_attacks_on_dask(own: ModuleType, few: Dataset, tmp_path: Path) -> None:
+def test_attacks_and_trainings_on_dask(own: ModuleType, few: Dataset, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None, silence_logs=50)
     with cluster, distributed.Client(cluster):
         # First who dies: the next worker is the only one that imports what attacks need.
         assert sorted(run_jobs(partial(die_once, tmp_path), range(4), workers=2, backend="dask")) == [*range(4)]
         together = measure_own(own, few, tmp_path / "two", workers=2, backend="dask")
+        trained = train_two(own, few, tmp_path / "trained together", backend="dask")
+    assert trained == train_two(own, few, tmp_path / "trained alone")
     assert together == measure_own(own, few, tmp_path / "one")
     assert (tmp_path / "died").exists()
 

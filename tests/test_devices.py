@@ -25,6 +25,7 @@ from gradveil.auditing.command import command_of
 from gradveil.auditing.matrix import run_audit
 from gradveil.auditing.plan import AuditSettings
 from gradveil.cli import main
+from gradveil.cli.options import DeviceOptions
 from gradveil.client import Aggregate, FedAvg, share
 from gradveil.datasets import load
 from gradveil.defenses import DEFENSES, EXAMPLES, Defense, GaussianNoise, Prune, parse_defense
@@ -345,15 +346,15 @@ def test_an_audit_from_the_command_line(
     command = f"{command_of(small, tmp_path / 'strict')} --format md --workers 2"
     # In a process of its own, as torch looks for devices when it is imported; its workers inherit where to look.
     environment = os.environ | strict_device.entry_point(tmp_path / "entry")
+    assert "--device strict" in command
     done = subprocess.run(
-        [sys.executable, "-m", *command.replace("--device strict", "--device auto").split()],
+        [sys.executable, "-m", *command.split()],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "device: strict:0" in done.stderr
     run_audit(replace(small, device="cpu").parse(), pictures, tmp_path / "cpu")
     here, there = (read_records(tmp_path / name)[0] for name in ("cpu", "strict"))
     assert len(here) == 5  # of three defenses two are attacked by two
@@ -377,6 +378,8 @@ def test_an_audit_from_the_command_line(
         "federate",
         "invert somewhere.safetensors",
         "operations",
+        "recommend --model lenet",
+        "reproduce table1 --scale smoke",
         "score 3-1-7",
         "search",
         "train",
@@ -396,6 +399,13 @@ def test_a_device_that_is_not_here_is_refused_before_anything_is_written(
         assert repr(asked) in err
         assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_auto_is_what_is_there_and_says_so(strict: Device, capfd: pytest.CaptureFixture[str]) -> None:
+    assert DeviceOptions("auto").choose() == strict
+    assert capfd.readouterr().err.startswith("device: strict:0")
+    assert DeviceOptions("strict").choose() == strict
+    assert capfd.readouterr().err == ""
 
 
 def test_devices_are_called_by_one_name() -> None:
@@ -443,7 +453,7 @@ def test_precision_is_what_was_asked_for_whatever_is_set_outside(
 def test_out_of_memory_is_one_line_and_loses_nothing(few: Dataset, lenet: nn.Module, tmp_path: Path) -> None:
     probe = Probe(last=3)
     scenario = Scenario(few.name, "lenet-4", Stage(), probe, together=False)
-    with pytest.raises(GradveilError, match="cpu is out of memory: lower --workers or --batch"):
+    with pytest.raises(GradveilError, match="cpu is out of memory: lower --workers, --batch,"):
         measure(scenario, lenet, few.train, [0, 1, 2, 3], tmp_path)
     assert sorted(one.index for one in read_records(tmp_path)[0]) == [0, 1]
     assert len(measure(scenario, lenet, few.train, [0, 1, 2, 3], tmp_path)) == 4

@@ -1,15 +1,16 @@
 """What goes wrong around the library: absurd numbers, strange names, full disks, other people's signals."""
 
 import errno
-import ipaddress
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +20,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from audits import write_audit
 from gradveil import cli
+from gradveil.attacks import fast
 from gradveil.auditing import AuditSettings, read_run, read_study
 from gradveil.auditing.claim import CLAIM
 from gradveil.auditing.evidence import EVIDENCE
@@ -32,7 +35,7 @@ from gradveil.cli import app
 from gradveil.cli.verdicts import print_left_out
 from gradveil.datasets import load
 from gradveil.datasets.stacking import check_room
-from gradveil.errors import GradveilError
+from gradveil.errors import GradveilError, OutOfMemory
 from gradveil.federated import FederatedPlan, Update, federate, network_of, participants_of
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.gossip.group import Group, Message
@@ -43,15 +46,20 @@ from gradveil.federated.gossip.training import gossip
 from gradveil.federated.rounds import Gather
 from gradveil.io.files import read_bytes, read_text, write_text, writing
 from gradveil.io.memory import memory_bytes, peak_bytes
+from gradveil.leakage.measuring import measure
+from gradveil.leakage.scenario import Scenario
 from gradveil.models import untrained_model
+from gradveil.naming import slug
 from gradveil.parallel import starting_workers
 from gradveil.progress import Advance, Unit
 from gradveil.report import write_page
 from gradveil.scores import Scorer
 from gradveil.searching import SearchPlan, search
 from gradveil.training import Recipe, train
+from gradveil.training.stage import Stage
 from gradveil.transforms import Policy, PolicyFile, apply_folder, load_policy, save_policy
 from gradveil.types import Dataset
+from listening import listening_addresses
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +91,10 @@ def test_the_least_of_images_and_classes(
     save_images(tmp_path / "images", classes, each=15, size=size)
     usual = ["--dataset", "folder:images", "--model", "mlp-16"]
     audit = ["audit", *usual, "--images", "2", "--iterations", "1", "--stages", "0", "--workers", "1", "--out", "a"]
+    attack = ["attack", *usual, "--indices", "0", "--iterations", "1", "--workers", "1", "--out", "b"]
+    shown = CliRunner().invoke(app, attack, standalone_mode=False)
+    assert shown.exit_code == 0, shown.exception
+    assert "detail, on average" in shown.output
     # With one class every gradient is zero: an audit says that nothing leaks, and there is nothing to train.
     done = CliRunner().invoke(app, audit, standalone_mode=False)
     assert done.exit_code == 0, done.exception
@@ -118,6 +130,36 @@ def test_more_workers_than_the_machine_can_run_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        "attack --indices 0",
+        "attack --indices 0:20",
+        "audit --images 1",
+        "train --trainings 2",
+        "recommend",
+        "reproduce gradsim-path",
+    ],
+)
+def test_the_number_of_workers_is_refused_as_it_was_given(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = line(*command.split(), "--workers", "9999")
+    assert "workers: expected 1 to" in said
+    assert said.endswith("got 9999")
+    assert not list(tmp_path.iterdir())
+
+
+def test_measuring_refuses_more_workers_than_the_machine_can_run(
+    few: Dataset, small_net: nn.Module, tmp_path: Path
+) -> None:
+    scenario = Scenario(few.name, "convnet-4", Stage(), fast(iterations=1))
+    for images in (1, 20):
+        with pytest.raises(GradveilError, match="got 9999"):
+            measure(scenario, small_net, few.train, list(range(images)), tmp_path, workers=9999)
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["search", "--batches", "1000000000"],
@@ -142,6 +184,20 @@ def test_images_that_do_not_fit_are_refused_before_they_are_made() -> None:
     check_room(10, (3, side, side))
 
 
+@pytest.mark.parametrize("asked", ["folder:large", "folder:small@1024", "fashion-mnist-tenth@1024"])
+def test_images_that_do_not_fit_are_refused_when_they_are_loaded(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what they are, or by the size that the name asks for: half of 4 MiB has no room for four of a mebibyte."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gradveil.datasets.stacking.memory_bytes", lambda: 2**22)
+    for name, size in (("small", 8), ("large", 1024)):
+        save_images(tmp_path / name, ["a", "b"], each=2, size=size)
+    assert load("folder:small@32").train.image_shape == (1, 32, 32)
+    with pytest.raises(GradveilError, match="half of this machine's memory; use a smaller @SIZE"):
+        load(asked)
+
+
 def test_a_link_to_an_endless_device_is_refused(tmp_path: Path) -> None:
     folder = save_images(tmp_path / "images", ["a", "b"])
     (folder / "a" / "endless.png").symlink_to("/dev/zero")
@@ -149,6 +205,54 @@ def test_a_link_to_an_endless_device_is_refused(tmp_path: Path) -> None:
         load(f"folder:{folder}")
     with pytest.raises(GradveilError, match="expected a file"):
         read_text(Path("/dev/zero"), largest=10)
+
+
+SCORED = "score 3-1-7 --images 2 --batches 1 --dataset fashion-mnist-tenth[:5%]"
+
+
+@pytest.mark.parametrize(
+    ("command", "where", "said"),
+    [
+        ("attack --indices 0 --iterations 1", "leakage.lots.reconstruct", "lower --workers, --batch, the attacks"),
+        ("audit --images 1 --iterations 1", "leakage.lots.reconstruct", "lower --workers, the images of a message"),
+        ("recommend --candidates prune:0.5 --out r", "leakage.lots.reconstruct", "lower --workers, the images of a"),
+        (f"{SCORED} --plot p.png", "scores.scorer.Scorer.curves", "lower --images, or use another --device"),
+        (SCORED, "scores.scorer.Scorer.privacy", "lower --batches, or use another --device"),
+    ],
+    ids=["attack", "audit", "recommend", "score --plot", "score"],
+)
+def test_out_of_memory_names_options_that_the_command_has(
+    command: str,
+    where: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def run_out(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"gradveil.{where}", run_out)
+    words = command.split()
+    usual = [] if words[0] == "score" else ["--model", "mlp-16", "--workers", "1"]
+    monkeypatch.setattr(sys, "argv", ["gradveil", *words, *usual])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"cpu is out of memory: {said}" in last
+    own = get_command(app).commands[words[0]]  # type: ignore[attr-defined]
+    known = {one for given in own.params for one in (*given.opts, *given.secondary_opts)}
+    assert set(re.findall(r"--[a-z-]+", last)) <= known
+
+
+def test_out_of_memory_reaches_the_parent_of_a_worker() -> None:
+    error = OutOfMemory("cuda:1", "--workers", "--batch", "the size of the model")
+    arrived = pickle.loads(pickle.dumps(error))
+    assert str(arrived) == str(error)
+    assert "cuda:1 is out of memory: lower --workers, --batch or the size of the model, or use another" in str(arrived)
+    assert str(arrived.among(["--device"])).startswith("cuda:1 is out of memory: lower the size of the model, or use")
+    assert "memory: use another --device; what is finished" in str(OutOfMemory("cpu", "--batch").among([]))
 
 
 # Names
@@ -178,7 +282,8 @@ def test_records_with_half_characters_are_named(tmp_path: Path, fashion: Dataset
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("x" * 300, "at most 255 bytes"),
+        ("x" * 300, "names of at most 255 bytes"),
+        ("x/" * 3000, "a path of at most 4096 bytes"),
         (os.fsdecode(b"a\xff"), "in UTF-8"),
     ],
 )
@@ -186,7 +291,30 @@ def test_records_with_half_characters_are_named(tmp_path: Path, fashion: Dataset
     "command", [["report"], ["apply", "3-1-7", "."], ["audit", "--out"], ["search", "--weights"], ["curious"]]
 )
 def test_strange_paths_are_one_line(command: list[str], name: str, said: str) -> None:
-    assert said in line(*command, name)
+    found = line(*command, name)
+    assert said in found
+    assert len(found) < 200
+
+
+@pytest.mark.parametrize("name", ["x" * 9000, "x " * 4500])
+def test_a_name_of_any_length_is_a_line_that_can_be_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gradveil", "audit", "--model", name])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    said = capsys.readouterr().err
+    assert said.startswith("gradveil: unknown model 'x")
+    assert said.rstrip().endswith("package.module:function")
+    assert len(said) < 1100
+
+
+def test_long_names_make_file_names_that_differ() -> None:
+    names = [slug("x" * 9000, one, "fast.png") for one in ("a", "b", "c" * 300)]
+    assert len({*names}) == 3
+    assert all(len(one) < 200 and one.endswith("fast.png") for one in names)
+    assert slug("x" * 190, "a b") == "x" * 190 + "-a_b"
 
 
 def test_strange_dataset_names_are_one_line() -> None:
@@ -728,37 +856,3 @@ def test_nothing_listens_beyond_this_machine(few: Dataset, tmp_path: Path) -> No
 
     gossip(GossipSettings(plan, parse_topology("complete", 2), evaluations=1), few, tmp_path, progress=bar)
     assert found == {"127.0.0.1"}
-
-
-def listening_addresses() -> set[str]:
-    """Where this process and those that it started, directly or not, accept TCP connections."""
-    processes, grown = {os.getpid()}, True
-    while grown:
-        children = {
-            int(path.name)
-            for path in Path("/proc").glob("[0-9]*")
-            if path.is_dir() and _parent(path) in processes and int(path.name) not in processes
-        }
-        processes |= children
-        grown = bool(children)
-    mine: set[str] = set()
-    for process in processes:
-        for link in Path(f"/proc/{process}/fd").glob("*"):
-            with suppress(OSError):
-                mine.add(os.readlink(link))
-    addresses = set()
-    for table in ("tcp", "tcp6"):
-        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = row.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in mine:
-                raw = bytes.fromhex(fields[1].partition(":")[0])
-                words = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
-                addresses.add(str(ipaddress.ip_address(words)))
-    return addresses
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return -1

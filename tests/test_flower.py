@@ -40,9 +40,11 @@ from gradveil.federated.recordings import read_recording, recordings_in
 from gradveil.federated.rounds import in_process
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.leakage.store import read_records
+from gradveil.progress import Advance, Unit
 from gradveil.randomness import derive_seed
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
+from listening import listening_addresses
 
 # Flower and Ray read these when they are imported.
 os.environ.update(NO_TELEMETRY)
@@ -541,8 +543,15 @@ def test_simulation_on_ray_equals_the_embedded_engine(fashion: Dataset, tmp_path
     expected = federate(PLAN, fashion, tmp_path / "embedded", curiosity=LOOK_AT, evaluations=1)
     environment = dict(os.environ)
     run = FlowerRun(PLAN, tmp_path / "flower", LOOK_AT, evaluations=1, timeout=600, patience=600)
+    listening: set[str] = set()
+
+    @contextmanager
+    def bar(title: str, total: int, unit: Unit) -> Iterator[Advance]:
+        yield lambda units: listening.update(listening_addresses())
+
     with attacked(tmp_path / "flower"):
-        found = simulate(run)
+        found = simulate(run, progress=bar)
+    assert listening == {"127.0.0.1"}  # Ray's processes, and nothing beyond this machine
     assert same_weights(found.weights, expected.weights)
     assert found.history == expected.history
     assert found.missing == {}
@@ -553,7 +562,7 @@ def test_simulation_on_ray_equals_the_embedded_engine(fashion: Dataset, tmp_path
     assert not rays_of_this_process()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_mod_works_in_a_simulation() -> None:
     pytest.importorskip("ray")
@@ -568,9 +577,10 @@ def test_a_mod_works_in_a_simulation() -> None:
             time.sleep(0.1)
         content = RecordDict({"arrays": arrays, "config": ConfigRecord({"server-round": 1})})
         messages = [Message(content, node, "train") for node in grid.get_node_ids()]
-        replies.extend(grid.send_and_receive(messages, timeout=600))
+        replies.extend(grid.send_and_receive(messages, timeout=3600))
 
-    config = {"init_args": {"num_cpus": 1, "logging_level": logging.CRITICAL, "log_to_driver": False}}
+    quiet = {"include_dashboard": False, "logging_level": logging.CRITICAL, "log_to_driver": False}
+    config = {"init_args": {"num_cpus": 1, **quiet}}
     environment = dict(os.environ)
     try:
         run_simulation(

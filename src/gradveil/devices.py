@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 
-from gradveil.errors import GradveilError
+from gradveil.errors import GradveilError, OutOfMemory
 
 AUTO = "auto"
 # `highest` computes in float32 as it is; `high` lets a device round what it multiplies, to TF32 for instance.
@@ -55,10 +55,11 @@ class Device:
         return copy.deepcopy(network).to(self.torch)
 
     @contextmanager
-    def computing(self, lower: str) -> Iterator[None]:
+    def computing(self, *lower: str) -> Iterator[None]:
         """Multiply as exactly as asked for within the block, whatever is set outside.
 
-        Running out of memory becomes an error in one line; `lower` names what takes less of it.
+        Running out of memory becomes an error in one line; `lower` names what takes less of it, one by one, and the
+        command line leaves out options that a command has not.
         """
         cudnn = torch.backends.cudnn
         before = torch.get_float32_matmul_precision(), cudnn.allow_tf32, cudnn.deterministic
@@ -70,7 +71,7 @@ class Device:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            raise GradveilError(f"{self.name} is out of memory: lower {lower}; what is finished is kept") from error
+            raise OutOfMemory(self.name, *lower) from error
         finally:
             torch.set_float32_matmul_precision(before[0])
             cudnn.allow_tf32, cudnn.deterministic = before[1:]

@@ -14,6 +14,8 @@ import torch
 from gradveil.errors import GradveilError
 
 T = TypeVar("T")
+# Below what a file may be called, with room for an ending.
+_LONGEST_SLUG = 200
 
 
 def lookup(table: Mapping[str, T], name: str, kind: str, more: str = "") -> T:
@@ -32,8 +34,12 @@ def unknown(name: str, known: Iterable[str], kind: str, more: str = "") -> Gradv
 
 
 def slug(*parts: str) -> str:
-    """The parts as one file name: letters, digits and little else."""
-    return re.sub(r"[^A-Za-z0-9.+_-]+", "_", "-".join(part for part in parts if part))
+    """The parts as one file name: letters, digits and little else; in the middle of a very long one stands its digest."""
+    name = re.sub(r"[^A-Za-z0-9.+_-]+", "_", "-".join(part for part in parts if part))
+    if len(name) <= _LONGEST_SLUG:
+        return name
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+    return f"{name[:120]}-{digest}-{name[-60:]}"
 
 
 def parse_settings(kind: Callable[..., T], name: str, settings: str | None, *, example: str) -> T:

@@ -35,6 +35,9 @@ from gradveil.io.files import FULL
 from gradveil.stopping import STOPPED, Stopping, exit_code
 from gradveil.version import __version__
 
+# Characters of an error.
+_LONGEST_LINE = 1000
+
 app = typer.Typer(
     name="gradveil",
     no_args_is_help=True,
@@ -185,4 +188,7 @@ def _run() -> int:
 
 
 def _say(message: str) -> None:
-    typer.echo(f"gradveil: {' '.join(message.split())}", err=True)
+    line = " ".join(message.split())
+    if len(line) > _LONGEST_LINE:  # what was given may be of any length; what is wrong with it is said at both ends
+        line = f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
+    typer.echo(f"gradveil: {line}", err=True)

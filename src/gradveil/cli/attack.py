@@ -98,7 +98,7 @@ def attack(
     from gradveil.leakage.identification import identify, identify_placebos
     from gradveil.leakage.measuring import check, measure
     from gradveil.leakage.scenario import ScenarioKey
-    from gradveil.parallel import check_backend
+    from gradveil.parallel import check_workers
     from gradveil.training.stage import Stage
 
     if what is not None:
@@ -107,7 +107,7 @@ def attack(
         list_attacks(json=options.json)
         return
     check_folder(out)
-    check_backend(backend)
+    check_workers(workers, backend)
     chosen, device = parse_indices(indices), where.choose()
     loaded = options.load(network.dataset)
     # Bad names are refused here, before a network is trained for nothing.

@@ -117,7 +117,7 @@ def audit(
     from gradveil.auditing.rough import rough_audit_seconds
     from gradveil.defenses import parse_defenses
     from gradveil.naming import slug, split_names
-    from gradveil.parallel import check_backend
+    from gradveil.parallel import check_backend, check_workers
 
     given = AttackSettings(restarts=restarts, tv=tv, start=start, rate=rate, compiled=compiled)
     texts, iterations = with_settings(split_names(attacks), given, iterations)
@@ -153,6 +153,7 @@ def audit(
         estimate = estimate_audit(plan, options.load(dataset), workers=workers, backend=backend, progress=bar)
         print_estimate(estimate, json=options.json)
         return
+    check_workers(workers, backend)
     metric = lpips_metric() if lpips else None
     loaded = options.load(dataset)
     say_estimate(rough_audit_seconds(plan, loaded, workers=workers), "; --dry-run measures every attack")

@@ -155,6 +155,7 @@ def report_run(
 ) -> None:
     """Show accuracy and leakage per round as a table or JSON, a CSV file and a plot. Say what the defense proves."""
     from gradveil.federated.curious.summary import write_leaks
+    from gradveil.federated.folder import WEIGHTS
     from gradveil.plots import plot_rounds
 
     plot = folder / "rounds.png"
@@ -164,10 +165,12 @@ def report_run(
     if leaks:
         write_leaks(folder / "leakage.csv", leaks)
     proved = _privacy_proof(plan, load)
+    weights = folder / WEIGHTS if (folder / WEIGHTS).is_file() else None
     if json:
         emit(
             {
                 "out": folder,
+                "weights": weights,
                 "plan": asdict(plan),
                 "history": [asdict(row) | {"accuracy_se": row.accuracy_se} for row in history],
                 "leakage": [asdict(leak) for leak in leaks],
@@ -201,6 +204,8 @@ def report_run(
             f"test accuracy after {last.round} rounds: {accuracies[last.round]} (n={last.test_images} images, 1 seed); "
             f"plot: {plot}"
         )
+        if weights is not None:
+            say(f"weights: {weights}")
     if proved:
         say(
             f"proven per image of every participant: ({proved['epsilon']:.3g}, {proved['delta']:g})-DP, by Opacus' accountant"

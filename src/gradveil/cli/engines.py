@@ -100,6 +100,7 @@ class EngineOptions:
         from gradveil.federated.flower.run import FlowerRun
         from gradveil.federated.flower.simulation import simulate
         from gradveil.federated.history import read_history
+        from gradveil.parallel import check_workers
 
         # On another machine a relative folder would be anywhere.
         data_dir = data_dir and data_dir.resolve()
@@ -113,6 +114,7 @@ class EngineOptions:
             curiosity=curiosity,
         )
         if self.superlink is None:
+            check_workers(self.workers)
             return Engine(
                 lambda: simulate(run, workers=self.workers, progress=bar).history,
                 at_once=self.workers,

@@ -14,8 +14,11 @@ from gradveil.cli.options import (
     DatasetOption,
     DefenseOption,
     DeviceOptions,
+    LossOption,
     NewModelOption,
+    NormalizeOption,
     RunOptions,
+    name_around,
     parse_numbers,
 )
 from gradveil.cli.output import check_folder, say_estimate
@@ -55,6 +58,8 @@ def federate(
     rounds: Annotated[int, Option(help="How often everybody shares an update.", min=1)] = 100,
     defense: DefenseOption = "none",
     model: NewModelOption = "convnet-16",
+    normalize: NormalizeOption = None,
+    loss: LossOption = None,
     dataset: DatasetOption = EMBEDDED,
     partition: Annotated[str, Option(help="iid, dirichlet:ALPHA or classes:K per participant.")] = "iid",
     client: Annotated[str, Option(help="fedsgd, or local steps: fedavg:lr=0.05,batch=16,epochs=1.")] = "fedsgd",
@@ -101,6 +106,7 @@ def federate(
     from gradveil.federated.plan import FederatedPlan
     from gradveil.naming import slug
 
+    model = name_around(model, normalize, loss)
     local = parse_client(client)
     own_rate = local.lr if isinstance(local, FedAvg) else None
     plan = FederatedPlan(

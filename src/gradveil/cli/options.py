@@ -9,11 +9,12 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from click import get_current_context
 from typer import Option
 
 from gradveil.cli.output import say
-from gradveil.errors import GradveilError
-from gradveil.io.files import LONGEST_NAME, printable
+from gradveil.errors import GradveilError, OutOfMemory
+from gradveil.io.files import LONGEST_NAME, LONGEST_PATH, printable
 
 if TYPE_CHECKING:
     from gradveil.defenses import Defense
@@ -183,16 +184,19 @@ def parse_numbers(text: str, expected: str) -> list[int]:
 
 
 def check_text(name: str, value: object) -> None:
-    """Refuse what cannot be a name: half characters, which files that are not UTF-8 have, NUL bytes, overlong names."""
+    """Refuse what cannot be a name: half characters, which files that are not UTF-8 have, NUL bytes, what is too long."""
     if not isinstance(value, str | Path):
         return
     text = str(value)
     if printable(text) != text or "\0" in text:
         raise GradveilError(f"{name}: expected a text in UTF-8 without NUL bytes, got {text[:80]!r}; rename it")
-    if isinstance(value, Path) and any(len(part.encode()) > LONGEST_NAME for part in value.parts):
-        raise GradveilError(
-            f"{name}: expected names of at most {LONGEST_NAME} bytes, got {text[:40]}...; use a shorter one"
-        )
+    if not isinstance(value, Path):
+        return
+    for parts, longest, what in ((value.parts, LONGEST_NAME, "names"), ((text,), LONGEST_PATH, "a path")):
+        if any(len(part.encode()) > longest for part in parts):
+            raise GradveilError(
+                f"{name}: expected {what} of at most {longest} bytes, got {text[:40]}...; use a shorter one"
+            )
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
@@ -209,7 +213,13 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
             check_text(name, value)
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        command(**values)
+        try:
+            command(**values)
+        except OutOfMemory as error:
+            options = [
+                one for given in get_current_context().command.params for one in (*given.opts, *given.secondary_opts)
+            ]
+            raise error.among(options) from error
 
     # Keyword-only parameters need not have those with a default last.
     shown = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in shown]

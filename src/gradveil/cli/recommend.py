@@ -65,7 +65,7 @@ def recommend(
     from gradveil.io.files import write_text
     from gradveil.leakage.threat import parse_threat
     from gradveil.naming import slug, split_names
-    from gradveil.parallel import check_backend
+    from gradveil.parallel import check_workers
     from gradveil.recommending import RecommendPlan, default_candidates, parse_candidate
     from gradveil.recommending import recommend as race
     from gradveil.recommending.page import page_of
@@ -81,7 +81,7 @@ def recommend(
     name, dataset = network.name, network.dataset
     folder = out or Path("runs/recommend") / slug(dataset, name, asked.name)
     check_folder(folder)
-    check_backend(backend)
+    check_workers(workers, backend)
     loaded = options.load(dataset)
     plan = replace(plan, model=name, candidates=named if given else default_candidates(asked, loaded))
     say(f"about {duration(60 * budget)}, or until everything is decided")

@@ -60,7 +60,7 @@ def reproduce(
     """
     from gradveil.experiments import EXPERIMENTS, SCALES, Lab
     from gradveil.naming import lookup
-    from gradveil.parallel import check_backend
+    from gradveil.parallel import check_backend, check_workers
 
     chosen: Scale = lookup({one: one for one in SCALES}, scale, "scale")
     if name == LIST:
@@ -91,6 +91,7 @@ def reproduce(
     if dry_run:
         estimate(wanted, chosen, lab, json=options.json)
         return
+    check_workers(workers, backend)
     run(wanted, chosen, lab, folder, results, json=options.json)
 
 

@@ -152,7 +152,7 @@ def save_curves(path: Path, scorer: "Scorer", policy: "Policy") -> None:
 
     definition = published_definition(scorer.definition, scorer.points)
     shown = {"untransformed": Policy.parse("identity"), str(policy): policy}
-    with using_one_thread(), scorer.device.computing("nothing"):
+    with using_one_thread(), scorer.device.computing("--images"):
         curves = {name: scorer.curves(one, definition, most=scorer.images).cpu().numpy() for name, one in shown.items()}
     plot_curves(path, definition.points, curves, weights=definition.weights)
     say(f"curves of {scorer.images} images: {path}")

@@ -14,9 +14,12 @@ from gradveil.cli.options import (
     DatasetOption,
     DefenseOption,
     DeviceOptions,
+    LossOption,
     NewModelOption,
+    NormalizeOption,
     RunOptions,
     WorkersOption,
+    name_around,
 )
 from gradveil.cli.output import check_folder, emit, print_table, say, say_estimate
 from gradveil.errors import GradveilError
@@ -30,6 +33,8 @@ def train(
     *,
     dataset: DatasetOption = EMBEDDED,
     model: NewModelOption = "resnet20",
+    normalize: NormalizeOption = None,
+    loss: LossOption = None,
     epochs: Annotated[int | None, Option(help="Epochs. Default: 60; with --semi: 50.")] = None,
     batch_size: Annotated[int, Option(help="Images per step.")] = 128,
     lr: Annotated[float, Option(help="Learning rate. Drops tenfold at 3/8, 5/8 and 7/8.")] = 0.1,
@@ -61,12 +66,13 @@ def train(
     from gradveil.defenses import NoDefense, parse_defense
     from gradveil.defenses.parts import private_part
     from gradveil.naming import slug
-    from gradveil.parallel import check_backend
+    from gradveil.parallel import check_workers
     from gradveil.training import SEMI, SEMI_FRACTION, Recipe
     from gradveil.training import train as run
     from gradveil.training.networks import NetworkSource
     from gradveil.training.several import Training, train_all
 
+    model = name_around(model, normalize, loss)
     chosen, device = parse_defense(defense), where.choose()
     part = "" if chosen == NoDefense() else str(chosen)
     if semi and "[" not in dataset:
@@ -81,7 +87,7 @@ def train(
 
     folder = place(options.seed)
     check_folder(folder)
-    check_backend(backend)
+    check_workers(workers, backend)
     loaded = options.load(dataset)
     source = NetworkSource(loaded, model, seed=options.seed, device=device)
     say_estimate(rough_training_seconds(source, loaded, recipe, trainings=trainings, workers=workers))

@@ -48,7 +48,7 @@ class Paths:
         curves = []
         with (
             using_one_thread(),
-            scorer.device.computing("nothing"),
+            scorer.device.computing("--scale"),
             lab.progress("GradSim along the path", len(self.policies), "policies") as advance,
         ):
             for name in self.policies:

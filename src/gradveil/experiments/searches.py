@@ -112,7 +112,7 @@ class SearchCost:
         dataset = lab.load(self.dataset)
         scorer = lab.scorer(dataset, self.model, self.recipe, images=self.images, points=None)
         policies: list[Policy] = random_policies(lab.seed, self.timed, channels=channels)
-        with using_one_thread(), scorer.device.computing("nothing"):
+        with using_one_thread(), scorer.device.computing("--scale"):
             scorer.privacy(policies[0], range(1))  # warms up
             return own_seconds(lab.device, lambda: _time_scores(scorer, policies))
 

@@ -14,6 +14,7 @@ from gradveil.federated.plan import FederatedPlan
 from gradveil.io.files import claim
 
 SETTINGS, ATTACK_SETTINGS, LOG = "settings.json", "curious.json", "log.txt"
+WEIGHTS = "last.safetensors"
 # Of a training with a server, and of one without.
 CHECKPOINT, CHECKPOINTS = "checkpoint.safetensors", "checkpoints"
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gradveil.devices import Device
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
-from gradveil.federated.folder import LOG
+from gradveil.federated.folder import LOG, WEIGHTS
 from gradveil.federated.history import HistoryRow, write_history
 from gradveil.federated.participant import network_of
 from gradveil.federated.plan import FederatedPlan
@@ -68,7 +68,7 @@ class Training(ABC):
         self.plan, self.dataset, self.folder, self.curiosity = plan, dataset, folder, curiosity
         self.measured_rounds = measured_rounds(plan, curiosity, evaluations)
         self.server = Server(plan, device.place(network_of(plan, dataset)))
-        self.weights = folder / "last.safetensors"
+        self.weights = folder / WEIGHTS
         self.round = 0
         self.history: list[HistoryRow] = []
         # Round -> participants who were chosen and did not answer.

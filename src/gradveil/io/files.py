@@ -18,6 +18,8 @@ T = TypeVar("T")
 LARGEST_SETTINGS = 2**24
 # Of a file, in bytes, on the usual systems.
 LONGEST_NAME = 255
+# Of a whole path.
+LONGEST_PATH = 4096
 # Errors of a full disk, or of a user's full share of it.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 

@@ -15,6 +15,14 @@ from gradveil.leakage.shares import BatchIndices, Share
 from gradveil.progress import Advance, Steps, ignore
 from gradveil.types import ImageSet
 
+# What takes less memory, in the words of whichever command attacks.
+_LOWER = (
+    "--workers",
+    "--batch",
+    "the images of a message (--threat)",
+    "the attacks that share a loop (--alone)",
+    "the size of the model",
+)
 # With several workers, each should have so many lots in front of it.
 LOTS_EACH = 3
 
@@ -88,7 +96,7 @@ def attack_lot(
     device, training = first.scenario.device, first.scenario.batch_norm == "train"
     network = device.place(first.network)
     with (
-        device.computing("--workers or --batch, or attack --alone"),
+        device.computing(*_LOWER),
         batch_norm_mode(network, training=training),
     ):
         scenarios = [cells[number].scenario for number, _ in lot]

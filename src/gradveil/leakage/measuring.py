@@ -15,7 +15,7 @@ from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario, ScenarioKey
 from gradveil.leakage.shares import BatchIndices, split
 from gradveil.leakage.store import Store
-from gradveil.parallel import LOCAL, RunJobs, listening_to_workers, run_jobs
+from gradveil.parallel import LOCAL, RunJobs, check_workers, listening_to_workers, run_jobs
 from gradveil.progress import Progress, ignore, silent
 from gradveil.types import ImageSet
 
@@ -74,6 +74,7 @@ def measure_all(
 
     Gives the records of every cell. They are the same as if each had been measured for itself.
     """
+    check_workers(workers, backend)  # also where there is less to do than they could
     batches = [check(cell.scenario, images, cell.indices) for cell in cells]
     # Jobs travel between processes. Cells of one network have one copy of it, or their attacks could not share a loop.
     copies = {id(cell.network): CPU.place(cell.network) for cell in cells}

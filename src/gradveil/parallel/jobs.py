@@ -55,7 +55,6 @@ def starting_workers(workers: int, backend: str = LOCAL, *, apart: bool = False)
 
     `workers` is how many jobs are under way at once. One local worker is this process, unless it should be `apart`.
     """
-    check_backend(backend)
     check_workers(workers, backend)
     if workers == 1 and backend == LOCAL and not apart:
         yield _run_here
@@ -65,7 +64,8 @@ def starting_workers(workers: int, backend: str = LOCAL, *, apart: bool = False)
 
 
 def check_workers(workers: int, backend: str = LOCAL) -> None:
-    """Refuse numbers of workers that would take the machine down, or that no cluster has."""
+    """Refuse numbers of workers that would take the machine down, or that no cluster has, and backends that are not here."""
+    check_backend(backend)
     if backend == LOCAL:
         most = max(1, min(max(16, 4 * (os.cpu_count() or 1)), memory_bytes() // MEMORY_OF_A_WORKER))
         where = f"this machine ({os.cpu_count()} cores, {memory_bytes() / 2**30:.0f} GiB)"

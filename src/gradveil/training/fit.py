@@ -88,7 +88,7 @@ def train(
     card = ModelCard.of(model_name(model), dataset, defense=str(defense), seed=seed)
     with (
         releasing(folder / SETTINGS, kept=folder / CHECKPOINT),
-        device.computing("--batch-size"),
+        device.computing("--batch-size", "the size of the model"),
         _silencing_lightning(),
         progress(f"training {model_name(model)}", recipe.epochs * len(batches), "steps") as advance,
     ):

@@ -71,7 +71,7 @@ def attack_recording(
         dataset.train, unit, seed=scenario.seed, view=lambda some: everybody[0].view(some, recording.round).images
     )
     with (
-        scenario.device.computing("--batch or --sums"),
+        scenario.device.computing("--batch", "--sums"),
         batch_norm_mode(network, training=scenario.batch_norm == "train"),
     ):
         behind = [everybody[one] for one in recording.participants]

@@ -125,7 +125,7 @@ def _run_peer(
 
     group = Group(rank, settings.plan.participants, open_store("127.0.0.1", port, keep=False), settings.patience)
     try:
-        with group.joining(), settings.device.computing("--participants or --batch"):
+        with group.joining(), settings.device.computing("--participants", "--batch"):
             Peer(settings, dataset, folder, group).train(advance if rank == 0 else ignore)
     except GradveilError:
         sys.exit(2)  # the others have been told why

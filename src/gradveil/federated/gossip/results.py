@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from gradveil.federated.folder import WEIGHTS
 from gradveil.federated.gossip.settings import GossipSettings
 from gradveil.federated.gossip.topology import Topology
 from gradveil.federated.history import HistoryRow, read_history
@@ -62,7 +63,7 @@ def read_result(settings: GossipSettings, folder: Path) -> GossipResult:
         plan,
         settings.topology,
         tuple(read_history(folder)),
-        folder / "last.safetensors",
+        folder / WEIGHTS,
         {number: absent for number, absent in dropped.items() if absent},
         tuple(peers),
     )
