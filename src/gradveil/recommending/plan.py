@@ -8,6 +8,7 @@ from gradveil.auditing.plan import GIVEN, TOLERANCE, TRAINED
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.leakage.threat import PLAIN, THREATS, Threat
+from gradveil.io.files import file_sha256
 from gradveil.training.stage import Stage
 
 
@@ -87,7 +88,7 @@ class RecommendPlan:
         return {
             "model": self.model,
             "dataset": dataset,
-            "weights": str(self.weights or ""),
+            "weights": "" if self.weights is None else file_sha256(self.weights),
             "threat": str(self.threat),
             "attacks": ",".join(self.attacks),
             "candidates": " ; ".join(self.candidates),
