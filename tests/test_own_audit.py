@@ -84,8 +84,24 @@ def test_a_model_object_and_its_loader_are_audited(fashion: Dataset, tmp_path: P
     assert min(record.published_psnr for record in undefended) > 40
     assert {record.scenario.model for record in undefended} == {"Sequential@normalize=0.286/0.353"}
     assert not model._forward_pre_hooks
+    assert {record.scenario.device for record in undefended} == {"cpu"}
     with pytest.raises(GradveilError, match="both mean and std"):
         gv.audit_model(model, own_loader(fashion), tmp_path, mean=MEAN)
+
+
+def test_a_model_object_is_audited_under_threats(fashion: Dataset, tmp_path: Path) -> None:
+    # The model is attacked as it is: a threat on a trained network does not train it.
+    pairs = gv.Threat("pairs", clients=gv.Clients(images=2), stages=("trained",))
+    threats = (gv.Threat("alone"), pairs)
+    study = gv.audit_model(
+        own_net(), own_loader(fashion), tmp_path, mean=MEAN, std=STD, attacks=[gv.attacks.fast(iterations=2)], images=2,
+        threats=threats, device=gv.device("cpu"),
+    )  # fmt: skip
+    (steps,) = study.steps.values()
+    assert [step.threat for step in steps] == ["alone", "pairs"]
+    assert {record.scenario.batch for record in study.run.records} == {1, 2}
+    assert {str(record.scenario.stage) for record in study.run.records} == {"trained, weights as given"}
+    assert not (tmp_path / "trained").exists()
 
 
 def test_a_lightning_module_is_audited_after_its_training(fashion: Dataset, tmp_path: Path) -> None:
@@ -152,6 +168,13 @@ def test_the_first_rounds_of_a_flower_app_are_audited(
         assert float(gv.psnr(found.images, to_unit(fashion.train.images[:1]))) > 40
         assert found.labels is not None
         assert found.labels.tolist() == batch[1].tolist()
+        study = gv.audit_model(
+            gv.load_round(path, own_net())[0], own_loader(fashion), tmp_path / path.stem, mean=MEAN, std=STD,
+            attacks=[ClosedForm()], images=2,
+        )  # fmt: skip
+        undefended = [one for one in study.run.records if one.scenario.defense == "none"]
+        assert len(undefended) == 2
+        assert min(one.published_psnr for one in undefended) > 40  # the network of the round gives them away
     # Another stage of the same network: the second round began where the first one ended.
     first, second = (gv.load_round(path, own_net())[0][1].weight for path in paths)  # type: ignore[index]
     assert not torch.equal(first, second)

@@ -1,19 +1,30 @@
 import json
+import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from gradveil.attacks.evidence import MOST_IMAGES
 from gradveil.auditing.findings import Findings
-from gradveil.auditing.verdicts import CANNOT_TELL
+from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
 from gradveil.cli import main
-from gradveil.client import FedAvg
+from gradveil.cli.engines import EngineOptions
+from gradveil.client import FedAvg, parse_client
 from gradveil.datasets import load
+from gradveil.defenses import needs_poisson
 from gradveil.errors import GradveilError
-from gradveil.leakage.threat import THREATS, parse_threat
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.flower.setup import NO_TELEMETRY
+from gradveil.federated.plan import FederatedPlan
+from gradveil.leakage.threat import THREATS, Threat, parse_threat
 from gradveil.recommending import (
     Candidate,
     Recommendation,
@@ -24,12 +35,16 @@ from gradveil.recommending import (
 )
 from gradveil.recommending import recommend as race
 from gradveil.recommending.answers import answer_questions, headline_of
+from gradveil.recommending.applying import apply_lines
 from gradveil.recommending.attacking import CandidateAttacks
+from gradveil.recommending.candidates import DEFENSES, epsilon_of, first_place, wanted_training
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.page import page_of
 from gradveil.recommending.plan import Level
+from gradveil.recommending.recommendation import Figures
 from gradveil.recommending.survivors import LONG_ENOUGH, survivors
 from gradveil.types import Dataset
+from test_code_blocks import KNOWN, check
 
 LEVELS = (Level(4, 3, 1, 1), Level(6, 4, 1, 1))
 PLAN = RecommendPlan("mlp-16", ("gaussian:100", "clip:1", "batch:2"), levels=LEVELS, check=16)
@@ -43,6 +58,19 @@ def small() -> Dataset:
 @pytest.fixture(scope="module")
 def whole(small: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Recommendation:
     return race(PLAN, small, tmp_path_factory.mktemp("whole"))
+
+
+def figures(name: str, **changed: object) -> Figures:
+    """Figures as a race would have them: of something that is not broken, at a price that was measured."""
+    plain = Figures(
+        name, "", 1, 24, 80, 0.5, 0.4, 0.6, 0, "plain", 1.0, "nothing found", CANNOT_TELL, 0.7, 0.6, 0.8, 0.01, 0.0, 0.02, 2, 1,
+        deployment=False, retraining=False, undefended=0.9,
+    )  # fmt: skip
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+BARE = figures("none", level=LEAKS, percentile=0.9, loss=0.0)
+NOTHING = Recommendation("mlp-16", "mine", "worst-case", 1, 0.0, "", (BARE,), ("none",), (), {})
 
 
 def same(found: Recommendation) -> Recommendation:
@@ -109,23 +137,58 @@ def test_a_resumed_race_ends_as_a_whole_one(small: Dataset, whole: Recommendatio
 
 
 def test_what_is_said_follows_from_the_figures(whole: Recommendation) -> None:
-    figures = {one.name: one for one in whole.figures}
-    assert set(figures) == {"none", "gaussian:100", "clip:1", "batch:2"}
-    assert figures["none"].leaks
-    assert not figures["gaussian:100"].leaks  # nothing is left of the gradient
-    assert figures["gaussian:100"].round == len(LEVELS)  # not broken, so that it was looked at again
-    assert figures["batch:2"].loss is None
+    found = {one.name: one for one in whole.figures}
+    assert set(found) == {"none", "gaussian:100", "clip:1", "batch:2"}
+    assert found["none"].leaks
+    assert not found["gaussian:100"].leaks  # nothing is left of the gradient
+    assert found["gaussian:100"].round == len(LEVELS)  # not broken, so that it was looked at again
+    assert found["batch:2"].loss is None
     cheapest, best, ready = whole.answers
     assert cheapest.claim == "not broken"  # six images cannot show that anything holds
     assert cheapest.candidate is not None
-    assert not figures[cheapest.candidate].leaks
+    assert not found[cheapest.candidate].leaks
     assert all(one.candidate is None or one.apply for one in whole.answers)
-    assert ready.candidate is None or not figures[ready.candidate].retraining
-    assert best.candidate is None or (figures[best.candidate].cost or 0) <= 0.02
+    assert ready.candidate is None or not found[ready.candidate].retraining
+    assert best.candidate is None or (found[best.candidate].loss or 0) <= 0.02
     page = page_of(whole)
     assert whole.headline in page
     assert all(one.name in page for one in whole.figures)
-    assert headline_of([figures["none"]], 0.6).startswith("Nothing was tried besides no defense")
+    assert headline_of([found["none"]], 0.6).startswith("Nothing was tried besides no defense")
+
+
+def test_an_unmeasured_cost_beats_no_measured_one() -> None:
+    dear = figures("gaussian:1", loss=0.3, loss_low=0.2, loss_high=0.4)
+    free = figures("batch:8", loss=None, loss_low=None, loss_high=None, deployment=True, unit=8)
+    plan = replace(PLAN, points=40)
+    cheapest, best, ready = answer_questions([BARE, free, dear], plan, "mine")
+    assert [one.candidate for one in (cheapest, best, ready)] == ["gaussian:1"] * 3
+    # A better claim still wins, and says that its price is not known.
+    holds = replace(free, level=PROTECTS)
+    cheapest, best, ready = answer_questions([BARE, holds, dear], plan, "mine")
+    assert [one.candidate for one in (cheapest, best, ready)] == ["batch:8"] * 3
+    assert "Accuracy not measured" in cheapest.text
+    assert "holds against the attacks tried at n=24 in 3 messages of 8" in cheapest.text
+    assert "not measured" in page_of(replace(NOTHING, figures=(BARE, free)))
+    assert "| 24 (3) |" in page_of(replace(NOTHING, figures=(BARE, free)))
+    # Nobody is beaten by a price that is not known.
+    assert survivors([BARE, replace(free, percentile=0.1, low=0.0, high=0.2), dear], 1) == ["gaussian:1", "batch:8"]
+    # Of those that leak, what leaks least.
+    leaking = [replace(one, level=LEAKS, percentile=x) for one, x in ((free, 0.6), (dear, 0.8))]
+    assert answer_questions([BARE, *leaking], plan, "mine")[2].candidate == "batch:8"
+
+
+def test_the_headline_says_that_every_policy_leaks() -> None:
+    said = "Every policy that was tried leaks to an attacker who knows it."
+    leaking = figures("3-1-7", level=LEAKS, policy=True)
+    other = figures("random", level=LEAKS, policy=True)
+    assert headline_of([BARE, leaking, other, figures("clip:1")], 0.6).endswith(said)
+    assert said not in headline_of([BARE, leaking, replace(other, level=CANNOT_TELL)], 0.6)
+    assert said not in headline_of([BARE, figures("clip:1", level=LEAKS)], 0.6)  # no policy was tried
+    assert said not in headline_of([replace(BARE, level=FAILED), leaking], 0.6)
+    kinds = {
+        text: parse_candidate(text, PLAN.threat).is_policy for text in ("3-1-7", "random", "3-1-7 | clip:1", "none")
+    }
+    assert kinds == {"3-1-7": True, "random": True, "3-1-7 | clip:1": False, "none": False}
 
 
 def test_what_may_give_away_as_much_as_no_defense_was_not_tested(whole: Recommendation, small: Dataset) -> None:
@@ -194,6 +257,7 @@ def test_candidates_change_the_deployment_or_the_gradient(small: Dataset) -> Non
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
+        (["--epsilon", "0"], "epsilon above 0"),
         (["--budget", "0"], "above 0 minutes"),
         (["--points", "-1"], "0 to 100 points"),
         (["--check", "-1"], "0 to 10000 images"),
@@ -201,7 +265,11 @@ def test_candidates_change_the_deployment_or_the_gradient(small: Dataset) -> Non
         (["--candidates", "nosuch"], "unknown defense"),
         (["--candidates", "none"], "besides none"),
         (["--threat", "nosuch"], "unknown threat"),
-        (["--threat", "trained"], "--weights"),
+        (["--threat", "worst-case,fedsgd"], "recommend once for each"),
+        (["--threat", "worst-case:stages=given"], "expected one stage"),
+        (["--threat", "worst-case:stages=9999999"], "expected one stage"),
+        (["--threat", "tests"], "expected a folder of federate"),
+        (["--epochs", "100001"], "1 to 100000 epochs"),
         (["--attacks", "nosuch"], "unknown attack"),
         (["--backend", "nosuch"], "nosuch"),
     ],
@@ -217,6 +285,199 @@ def test_bad_options_are_one_line(
     assert said.out == ""
     assert said.err.count("\n") == 1
     assert hint in said.err
+
+
+@pytest.mark.parametrize(
+    ("threat", "weights", "said", "stages"),
+    [
+        ("hospitals.toml", False, "taking stage 0 of threat two hospitals, and leaving out trained", ("0",)),
+        ("hospitals.toml", True, "taking the weights given", None),
+        ("trained", False, "", ("trained",)),
+        ("trained", True, "", ("trained",)),
+        ("federated", False, "taking federated sum of 1, which has the fewest images", None),
+        ("fedsgd:images=4,labels=known", False, "", None),
+    ],
+)
+def test_recommend_takes_the_threats_of_an_audit(
+    threat: str,
+    weights: bool,
+    said: str,
+    stages: tuple[str, ...] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plans = plans_of_the_command(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parent.parent / "docs" / "threats.md").read_text()
+    Path("hospitals.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    federated = FederatedPlan("fashion-mnist-tenth", "lenet", batch=8)
+    Path("federated").mkdir()
+    Path("federated/settings.json").write_text('{"curious": {"sums": [5, 1]}, ' + federated.to_json()[1:])
+    given = ["--weights", "w.safetensors"] if weights else []
+    command = ["gradveil", "recommend", "--model", "mlp-16", "--candidates", "clip:1", "--threat", threat, *given]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert said in capsys.readouterr().err
+    (plan,) = plans
+    assert plan.threat.stages == stages
+    if threat == "federated":
+        assert (plan.threat.clients.images, plan.threat.users, plan.threat.clients.batch_norm) == (8, 1, "train")
+
+
+def plans_of_the_command(monkeypatch: pytest.MonkeyPatch) -> list[RecommendPlan]:
+    """Where the plans appear that the command races, in place of races."""
+    plans: list[RecommendPlan] = []
+
+    def keep(plan: RecommendPlan, *args: object, **settings: object) -> Recommendation:
+        plans.append(plan)
+        return NOTHING
+
+    monkeypatch.setattr("gradveil.recommending.recommend", keep)
+    return plans
+
+
+def test_dp_sgd_at_a_wanted_epsilon_is_a_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = plans_of_the_command(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    command = ["gradveil", "recommend", "--model", "lenet", "--dataset", "fashion-mnist-tenth", "--epsilon", "1.5"]
+    for more in ([], ["--candidates", "clip:1"]):
+        monkeypatch.setattr("sys.argv", [*command, *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+    usual, given = plans
+    (wanted,) = set(given.candidates) - {"none", "clip:1"}
+    dataset = load("fashion-mnist-tenth")
+    epsilon = epsilon_of(parse_candidate(wanted, THREATS["worst-case"]), dataset)
+    assert epsilon is not None
+    assert 1.4 < epsilon <= 1.5
+    assert usual.candidates.index(wanted) < usual.candidates.index(
+        "batch:8"
+    )  # what was asked for is not left out for lack of time
+    assert "precode:k=12,at=net.features.0" in usual.candidates
+    with pytest.raises(GradveilError, match="larger epsilon"):
+        wanted_training(1e-6, dataset)
+
+
+def test_precode_is_tried_in_front_of_the_first_layer() -> None:
+    mlp = nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.ReLU(), nn.Linear(16, 10))
+    assert first_place(mlp) == "precode:at=1"
+    assert first_place(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))) == "precode:k=12,at=0"
+    assert first_place(nn.Sequential(nn.Flatten(), nn.Linear(784, 10))) is None  # the last one is the first
+    assert first_place(nn.Linear(784, 10)) is None
+    assert first_place(nn.ReLU()) is None
+    parse_candidate("precode:at=1", THREATS["worst-case"]).defense.network(mlp, seed=0)(torch.zeros(1, 784))
+
+
+def test_weights_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.safetensors", tmp_path / "other.safetensors"
+    one.write_bytes(b"first")
+    other.write_bytes(b"first")
+    before = replace(PLAN, weights=one).settings("mine")
+    assert replace(PLAN, weights=other).settings("mine") == before  # moved, and the same
+    one.write_bytes(b"second")
+    assert replace(PLAN, weights=one).settings("mine")["weights"] != before["weights"]
+
+
+CLIENTS = (
+    "worst-case",
+    "fedavg:rate=0.05,momentum=0.9,augment=True",
+    "aggregate:summed=12",
+    "fedsgd:images=4,summed=3",
+)
+
+
+@pytest.mark.parametrize("threat", [parse_threat(text) for text in CLIENTS], ids=CLIENTS)
+def test_commands_that_apply_an_answer_train_as_it_was_attacked(
+    threat: Threat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[FederatedPlan, Curiosity | None]] = []
+
+    def keep(engine: EngineOptions, plan: FederatedPlan, curiosity: Curiosity | None, *rest: object) -> None:
+        found.append((plan, curiosity))
+        raise SystemExit
+
+    monkeypatch.setattr(EngineOptions, "prepare", keep)
+    monkeypatch.chdir(tmp_path)
+    texts = (
+        "prune:0.99",
+        "3-1-7 | prune:0.99",
+        "dp-sgd:noise=1",
+        "precode",
+        "batch:8",
+        "batch:32",
+        "local:3",
+        "sum:4",
+        "sum:16",
+    )
+    for candidate in (parse_candidate(text, threat) for text in texts):
+        if candidate.threat.unit > MOST_IMAGES:  # nobody attacks so many, so that it is no answer
+            continue
+        lines = apply_lines(candidate, replace(PLAN, threat=threat), "fashion-mnist-tenth")
+        (command,) = [shlex.split(line) for line in lines if line.startswith("gradveil ")]
+        check(KNOWN, command[1:])
+        monkeypatch.setattr("sys.argv", command)
+        with pytest.raises(SystemExit):
+            main()
+        plan, curiosity = found.pop()
+        clients = candidate.threat.clients
+        assert (plan.batch, plan.augment) == (clients.images, clients.augment)
+        assert parse_client(plan.client) == clients.client
+        assert plan.defense == str(candidate.defense)
+        assert plan.participants >= clients.summed
+        if not needs_poisson(candidate.defense):
+            assert (curiosity.sums if curiosity else (1,)) == (clients.summed,)
+
+
+@pytest.mark.filterwarnings("ignore:.*(LeafSpec|pin_memory|shuffling).*")
+@pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning")
+def test_python_that_applies_an_answer_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lightning = pytest.importorskip("lightning")
+    pytest.importorskip("gradveil.lightning")  # before a trainer is in place that is no class
+    from lightning_script import Data, Small
+
+    os.environ.update(NO_TELEMETRY)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "flower-home"))
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    where = {"max_steps": 1, "accelerator": "cpu", "devices": 1, "num_sanity_val_steps": 0, "limit_val_batches": 0}
+    monkeypatch.setattr("lightning.Trainer", partial(lightning.Trainer, **quiet, **where))
+    images, labels = torch.zeros(40, 1, 28, 28, dtype=torch.uint8), torch.arange(40) % 10
+    flower = set()
+    for text in DEFENSES[1:]:
+        candidate = parse_candidate(text, PLAN.threat)
+        lines = apply_lines(candidate, PLAN, "mine")
+        names: dict[str, object] = {"module": Small(), "datamodule": Data(images, labels)}
+        exec("\n".join(line for line in lines if not line.startswith("gradveil ")), names)
+        assert names["trainer"].global_step == 1, text  # type: ignore[attr-defined]
+        if "app" in names:
+            flower.add(text)
+    gradients = ("gaussian", "laplacian", "prune", "clip")
+    assert flower == {text for text in DEFENSES if text.startswith(gradients)}
+
+
+def test_a_threat_on_a_trained_network_trains_one_without_a_defense(small: Dataset, tmp_path: Path) -> None:
+    threat = parse_threat("worst-case:stages=trained")
+    plan = replace(PLAN, threat=threat, candidates=("clip:1", "batch:2"), levels=LEVELS[:1], check=0, epochs=2)
+    said: list[str] = []
+    found = race(plan, small, tmp_path, say=said.append)
+    assert {one.name for one in found.figures} == {"none", "clip:1", "batch:2"}
+    assert "trained for 2 epochs" in said[0]
+    assert len(list((tmp_path / "trained").glob("*-seed0"))) == 1  # not one per candidate
+    stages = {json.loads(path.read_text())["scenario"]["stage"]["unit"] for path in tmp_path.glob("records/*.json")}
+    assert stages == {"epochs"}
+    assert same(race(plan, small, tmp_path)) == same(found)
+    with pytest.raises(GradveilError, match="another epochs"):
+        race(replace(plan, epochs=3), small, tmp_path)
+    with pytest.raises(GradveilError, match="expected one stage"):
+        replace(plan, threat=parse_threat("worst-case:stages=0+trained"))
 
 
 def test_the_command_writes_what_it_says(

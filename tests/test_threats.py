@@ -78,6 +78,7 @@ def test_names_and_settings() -> None:
     assert [str(parse_threat(name)) for name in THREATS] == list(THREATS)
     assert parse_threat("fedsgd:images=32,labels=known").clients.images == 32
     assert parse_threat("fedsgd:images=32").name != parse_threat("fedsgd:images=16").name
+    assert parse_threat("fedsgd:stages=0+trained").stages == ("0", "trained")
     neighbour = parse_threat("aggregate:attacker=neighbour")
     assert (neighbour.users, neighbour.unit) == (3, 3 * 8)  # its own part is known to it
     for bad in ("fedsdg", "fedsgd:image=3", "fedsgd:images=0", "worst-case:attacker=neighbour", "fedsgd:attacker=me"):

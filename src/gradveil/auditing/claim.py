@@ -1,13 +1,12 @@
 """The plans of the audits in a folder: `audit.json`, which is checked before anything is added."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gradveil.auditing.plan import AuditSettings
 from gradveil.errors import GradveilError
-from gradveil.io.files import parse_file, write_text
+from gradveil.io.files import file_sha256, parse_file, write_text
 from gradveil.io.typed_json import from_json
 
 CLAIM = "audit.json"
@@ -43,7 +42,7 @@ class Claim:
 
 def claim(plan: AuditSettings, folder: Path) -> Claim:
     """Add the plan to those of the folder; one about another network or other images is refused, and nothing is written."""
-    sha256 = None if plan.weights is None else _sha256(Path(plan.weights))
+    sha256 = None if plan.weights is None else file_sha256(Path(plan.weights))
     earlier: tuple[AuditSettings, ...] = ()
     if (folder / CLAIM).exists():
         found = read_claim(folder)
@@ -62,8 +61,3 @@ def claim(plan: AuditSettings, folder: Path) -> Claim:
 def read_claim(folder: Path) -> Claim:
     """The plans of a folder; the file may come from anyone."""
     return parse_file(folder / CLAIM, Claim.from_json, largest=LARGEST_CLAIM, remedy=REMEDY)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -23,6 +23,7 @@ from gradveil.cli.options import (
 )
 from gradveil.cli.output import check_folder, emit, say, say_estimate
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
+from gradveil.cli.threats import parse_threats
 from gradveil.cli.verdicts import print_efforts, print_estimate, print_left_out, print_next_step, print_verdicts
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gradveil.attacks import AttackSettings
-    from gradveil.leakage.threat import Threat
 
 
 def audit(
@@ -219,18 +219,6 @@ def with_settings(
 def parse_words(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(part.strip() for part in text.split(","))
-
-
-def parse_threats(text: str) -> "tuple[Threat, ...]":
-    """Threats by name, from TOML files, or of trainings that `gradveil federate` made."""
-    from gradveil.federated.threats import threats_in
-    from gradveil.leakage.threat import parse_threat
-    from gradveil.naming import split_names
-
-    found: list[Threat] = []
-    for one in split_names(text):
-        found += threats_in(Path(one)) if Path(one).is_dir() else [parse_threat(one)]
-    return tuple(found)
 
 
 def parse_decibels(text: str) -> tuple[float, ...]:

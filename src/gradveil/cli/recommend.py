@@ -16,6 +16,7 @@ from gradveil.cli.options import (
     WorkersOption,
 )
 from gradveil.cli.output import check_folder, emit, print_table, say
+from gradveil.cli.threats import choose_threat
 from gradveil.progress import bar, duration
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ def recommend(
     *,
     network: NetworkOptions,
     threat: Annotated[
-        str, Option(help="worst-case, fedsgd, fedavg, aggregate, with settings (fedsgd:images=32), or a TOML file.")
+        str,
+        Option(
+            help="worst-case, fedsgd, fedavg, aggregate, trained, with settings (fedsgd:images=32), a TOML file, or a folder of "
+            "federate."
+        ),
     ] = "worst-case",
     candidates: Annotated[
         str | None,
@@ -34,12 +39,19 @@ def recommend(
             help="With commas: prune:0.99,policy.json,batch:8,local:2,sum:4. Default: the usual ones. `none` is always added."
         ),
     ] = None,
+    epsilon: Annotated[
+        float | None, Option(help="Also DP-SGD that proves this epsilon, for 12 epochs in batches of 128.")
+    ] = None,
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
     budget: Annotated[float, Option(help="Minutes of wall time, those of earlier sessions included.")] = 30.0,
     rounds: Annotated[
         int | None, Option(min=1, help="At most so many rounds, each a closer look than the one before.")
     ] = None,
     check: Annotated[int, Option(help="On how many other images the answers are checked, if the budget lasts.")] = 96,
+    epochs: Annotated[
+        int,
+        Option(help="Epochs of the training without a defense that a threat on a trained network begins with.", min=1),
+    ] = 12,
     points: Annotated[float, Option(help="Percentage points of test accuracy that may be lost.")] = 2.0,
     out: Annotated[Path | None, Option(help="Run folder. Default: runs/recommend/DATASET-MODEL-THREAT.")] = None,
     workers: WorkersOption = DEFAULT_WORKERS,
@@ -60,30 +72,38 @@ def recommend(
 
         gradveil recommend --model convnet-16 --budget 20
         gradveil recommend --model lenet --threat fedsgd:images=4 --candidates prune:0.99,gaussian:0.1,sum:4 --budget 10
+        gradveil recommend --model convnet-16 --threat runs/federate/mine --epsilon 1
         gradveil recommend --weights w.safetensors --dataset cifar10 --points 1 --budget 60 --workers 8
     """
     from gradveil.io.files import write_text
-    from gradveil.leakage.threat import parse_threat
+    from gradveil.models import untrained_model
     from gradveil.naming import slug, split_names
     from gradveil.parallel import check_workers
     from gradveil.recommending import RecommendPlan, default_candidates, parse_candidate
     from gradveil.recommending import recommend as race
+    from gradveil.recommending.candidates import wanted_training
     from gradveil.recommending.page import page_of
     from gradveil.recommending.plan import LEVELS
 
-    asked = parse_threat(threat)
+    asked = choose_threat(threat, weights=network.weights)
     given = None if candidates is None else split_names(candidates)
     # What is wrong is refused before a weights file or a dataset is opened; policy files are read once.
     named = tuple(parse_candidate(one, asked).name for one in given or ("prune:0.9",))
     settings = {"threat": asked, "weights": network.weights, "attacks": split_names(attacks), "device": where.choose()}
-    numbers = {"budget": budget, "points": points, "seed": options.seed, "levels": LEVELS[:rounds], "check": check}
-    plan = RecommendPlan("", named, **settings, **numbers)  # type: ignore[arg-type]
+    numbers = {"budget": budget, "points": points, "seed": options.seed, "epochs": epochs}
+    looks = {"levels": LEVELS[:rounds], "check": check}
+    plan = RecommendPlan("", named, **settings, **numbers, **looks)  # type: ignore[arg-type]
     name, dataset = network.name, network.dataset
     folder = out or Path("runs/recommend") / slug(dataset, name, asked.name)
     check_folder(folder)
     check_workers(workers, backend)
     loaded = options.load(dataset)
-    plan = replace(plan, model=name, candidates=named if given else default_candidates(asked, loaded))
+    if given is None:
+        fresh = untrained_model(name, loaded, seed=options.seed)
+        named = default_candidates(asked, loaded, network=fresh, epsilon=epsilon)
+    elif epsilon is not None:
+        named = (*named, wanted_training(epsilon, loaded))
+    plan = replace(plan, model=name, candidates=named)
     say(f"about {duration(60 * budget)}, or until everything is decided")
     found = race(plan, loaded, folder, workers=workers, backend=backend, say=say, progress=bar)
     write_text(folder / "recommend.md", page_of(found))

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -72,6 +73,12 @@ def read_bytes(path: Path, *, largest: int) -> bytes:
     except (OSError, ValueError) as error:  # a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else None
         raise GradveilError(reason or str(error)) from error
+
+
+def file_sha256(path: Path) -> str:
+    """A hash of what is in a file: other contents may come to lie at the same path."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def parse_file(path: Path, parse: Callable[[str], T], *, largest: int, remedy: str) -> T:

@@ -222,7 +222,7 @@ def parse_threat(text: str) -> Threat:
     for part in settings.split(",") if colon else ():
         threat = _set(threat, name, part)
     if threat != THREATS[name] and threat.name == name:  # two threats on one page need two names
-        return replace(threat, name=re.sub(r"[:,=]", " ", text)[:60])
+        return replace(threat, name=re.sub(r"[:,=+]", " ", text)[:60])
     return threat
 
 

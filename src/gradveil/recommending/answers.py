@@ -1,10 +1,11 @@
-"""The three answers in words, and the lines of code that put them to use."""
+"""The three answers in words."""
 
-import shlex
 from collections.abc import Sequence
 
 from gradveil.auditing.verdicts import FAILED
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.recommending.applying import apply_lines
+from gradveil.recommending.candidates import parse_candidate
 from gradveil.recommending.plan import RecommendPlan
 from gradveil.recommending.recommendation import Answer, Claim, Figures
 
@@ -21,6 +22,15 @@ def headline_of(figures: Sequence[Figures], tolerance: float) -> str:
         )
     if not rivals:
         return "Nothing was tried besides no defense, which leaks: the budget was too small. Give it more minutes."
+    policies = [one for one in rivals if one.policy]
+    # Whoever knows a policy can also attack as somebody who ignores it: what leaks to either leaks to who knows it.
+    if policies and all(one.leaks for one in policies):
+        return f"{_standing(rivals, tolerance)} Every policy that was tried leaks to an attacker who knows it."
+    return _standing(rivals, tolerance)
+
+
+def _standing(rivals: Sequence[Figures], tolerance: float) -> str:
+    """Which of them hold, or what comes closest to it."""
     holding = [one.name for one in rivals if one.claim == "holds"]
     standing = [one.name for one in rivals if one.claim == "not broken"]
     if holding:
@@ -42,7 +52,8 @@ def answer_questions(figures: Sequence[Figures], plan: RecommendPlan, dataset: s
     if bare.level == FAILED:
         rivals = []
     standing = [one for one in rivals if not one.leaks]
-    affordable = [one for one in rivals if one.cost is not None and 100 * one.cost <= plan.points]
+    # What a change of the deployment costs is not known: it is named, and that said, where nothing measured has its claim.
+    affordable = [one for one in rivals if one.deployment or (one.loss is not None and 100 * one.loss <= plan.points)]
     ready = [one for one in rivals if not one.retraining]
     asked = (
         ("Cheapest that holds", min(standing, key=_by_cost, default=None)),
@@ -55,30 +66,32 @@ def answer_questions(figures: Sequence[Figures], plan: RecommendPlan, dataset: s
     return tuple(_answer(question, one, plan, dataset) for question, one in asked)
 
 
-def _by_cost(one: Figures) -> tuple[int, bool, float, float]:
+def _by_cost(one: Figures) -> tuple[float, ...]:
     # Of those that leak, what leaks least; what they cost is second.
-    cost = 1.0 if one.cost is None else one.cost
-    figures = (one.percentile, cost) if one.leaks else (cost, one.percentile)
-    return (*_by_claim(one), *figures)
+    cost = 1.0 if one.loss is None else one.loss
+    if one.leaks:
+        return _ORDER[one.claim], not one.checked, one.percentile, one.loss is None, cost
+    return (*_by_claim(one), cost, one.percentile)
 
 
-def _by_privacy(one: Figures) -> tuple[int, bool, float]:
+def _by_privacy(one: Figures) -> tuple[float, ...]:
     return (*_by_claim(one), one.percentile)
 
 
-def _by_claim(one: Figures) -> tuple[int, bool]:
-    # What was checked and stood counts for more than what only looks good so far.
-    return _ORDER[one.claim], not one.checked
+def _by_claim(one: Figures) -> tuple[int, bool, bool]:
+    # A cost that nobody measured beats none that was. What was checked counts for more than what only looks good so far.
+    return _ORDER[one.claim], one.loss is None, not one.checked
 
 
 def _answer(question: str, one: Figures | None, plan: RecommendPlan, dataset: str) -> Answer:
     if one is None:
         return Answer(question, None, "nothing", "nothing that was tried.")
     called = f"{one.name} ({one.note})" if one.note else one.name
+    n = _count(one)
     said = {
-        "holds": f"holds against the attacks tried at n={one.n}",
-        "not broken": f"not broken by the attacks tried at n={one.n}, which is too few to say that it holds",
-        "too few images": f"attacked on too few images (n={one.n}) to tell it from no defense; give it more minutes",
+        "holds": f"holds against the attacks tried at {n}",
+        "not broken": f"not broken by the attacks tried at {n}, which is too few to say that it holds",
+        "too few images": f"attacked on too few images ({n}) to tell it from no defense; give it more minutes",
         "leaks": f"leaks all the same ({one.grade})",
     }[one.claim]
     said += ", checked on images that nothing was chosen by" if one.checked else ""
@@ -86,12 +99,21 @@ def _answer(question: str, one: Figures | None, plan: RecommendPlan, dataset: st
         f"{called}: {said}. The right image ranks above {one.percentile:.0%} of others of its class (95% interval {one.low:.0%} "
         f"to {one.high:.0%}, chance 50%). {_price(one)}"
     )
-    return Answer(question, one.name, one.claim, text, apply_lines(one, plan, dataset))
+    lines = apply_lines(parse_candidate(one.name, plan.threat), plan, dataset)
+    return Answer(question, one.name, one.claim, text, lines)
+
+
+def _count(one: Figures) -> str:
+    """How many images, and in how many messages where a message has several: messages are what intervals count."""
+    if one.unit == 1:
+        return f"n={one.n}"
+    messages = one.n // one.unit
+    return f"n={one.n} in {messages} {'message' if messages == 1 else 'messages'} of {one.unit}"
 
 
 def _price(one: Figures) -> str:
     if one.deployment:
-        return "It changes no gradient; its accuracy was not measured."
+        return "Accuracy not measured: it changes how participants train, and short trainings do not show that."
     if one.loss is None or one.loss_low is None or one.loss_high is None:
         trained = (
             "the training without a defense learned nothing yet" if one.accuracy is not None else "for lack of time"
@@ -102,29 +124,6 @@ def _price(one: Figures) -> str:
         f"Accuracy lost in {trainings} of {one.epochs} epochs: {100 * one.loss:+.1f} points (95% interval "
         f"{100 * one.loss_low:+.1f} to {100 * one.loss_high:+.1f})."
     )
-
-
-def apply_lines(one: Figures, plan: RecommendPlan, dataset: str) -> tuple[str, ...]:
-    """The command, and the lines for Lightning and Flower, that apply it."""
-    command = f"gradveil federate --model {shlex.quote(plan.model)} --dataset {shlex.quote(dataset)}"
-    kind, _, number = one.name.partition(":")
-    if one.deployment:
-        return {
-            "batch": (f"{command} --batch {number}",),
-            "sum": (
-                f"# secure aggregation over {number} participants or more: the server must see nothing but their mean",
-                f"{command} --curious fast --sums {number}",
-            ),
-            "local": (f"{command} --client fedavg:lr={plan.threat.clients.rate:g},batch=4,epochs={number}",),
-        }[kind]
-    lightning = (
-        f'trainer = L.Trainer(..., callbacks=[DefenseCallback("{one.name}")])  # Lightning: gradients',
-        f'trainer.fit(module, DefendedData(datamodule, "{one.name}"))  # and images',
-    )
-    gradients_only = {"gaussian", "laplacian", "prune", "clip"}
-    parts = {part.strip().partition(":")[0] for part in one.name.split("|")}
-    flower = (f'app = ClientApp(mods=[defense_mod("{one.name}")])  # Flower',) if parts <= gradients_only else ()
-    return (f"{command} --defense {shlex.quote(one.name)}", *lightning, *flower)
 
 
 def _split(figures: Sequence[Figures]) -> tuple[Figures, list[Figures]]:

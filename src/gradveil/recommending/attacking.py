@@ -17,6 +17,7 @@ from gradveil.progress import Progress
 from gradveil.recommending.candidates import Candidate
 from gradveil.recommending.plan import RecommendPlan
 from gradveil.training.networks import Network, NetworkSource
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
 
@@ -27,6 +28,7 @@ class CandidateAttacks:
     plan: RecommendPlan
     dataset: Dataset
     source: NetworkSource
+    stage: Stage
     folder: Path
     workers: int
     backend: str
@@ -68,7 +70,7 @@ class CandidateAttacks:
 
     def _network(self, candidate: Candidate) -> Network:
         if candidate.name not in self._networks:
-            self._networks[candidate.name] = self.source.at(self.plan.stage, candidate.defense)
+            self._networks[candidate.name] = self.source.at(self.stage, candidate.defense)
         return self._networks[candidate.name]
 
     def _scenarios(self, candidate: Candidate, iterations: int) -> list[Scenario]:

@@ -7,7 +7,9 @@ from functools import cached_property
 
 from torch import nn
 
-from gradveil.defenses import Chain, Defense, DpSgd, NoDefense, parse_defense
+from gradveil.defenses import Chain, Defense, DpSgd, NoDefense, Precode, parse_defense
+from gradveil.defenses.augment import PolicyDefense
+from gradveil.defenses.precode import Layer
 from gradveil.errors import GradveilError
 from gradveil.leakage.threat import Threat
 from gradveil.types import Dataset
@@ -35,6 +37,8 @@ DEFENSES = (
     "precode",
     "soteria:0.4",
 )
+# Of PRECODE's bottleneck in front of a convolution.
+CHANNELS = 12
 DEPLOYMENTS = ("batch:8", "sum:4", "batch:32", "local:2")
 
 
@@ -53,6 +57,11 @@ class Candidate:
     @property
     def is_deployment(self) -> bool:
         return self.note != "" and self.defense == NoDefense()
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether it changes images by a policy and does nothing else."""
+        return isinstance(self.defense, PolicyDefense)
 
     @cached_property
     def slowness(self) -> float:
@@ -94,13 +103,44 @@ def parse_candidate(text: str, threat: Threat) -> Candidate:
     return Candidate(text, NoDefense(), replace(threat, name=text.replace(":", " "), clients=changed), note)
 
 
-def default_candidates(threat: Threat, dataset: Dataset) -> tuple[str, ...]:
-    """The names of what is tried if nobody says otherwise; changes that the threat has already are left out."""
+def default_candidates(
+    threat: Threat, dataset: Dataset, *, network: nn.Module | None = None, epsilon: float | None = None
+) -> tuple[str, ...]:
+    """The names of what is tried if nobody says otherwise; changes that the threat has already are left out.
+
+    With `network`, PRECODE is also tried in front of its first layer. With `epsilon`, DP-SGD that proves it is among the first.
+    """
     clients = threat.clients
     has = {"batch": clients.images, "sum": clients.summed, "local": clients.epochs}
     changes = [one for one in DEPLOYMENTS if int(one.partition(":")[2]) > has[one.partition(":")[0]]]
-    private = [str(one) for epsilon in EPSILONS if (one := private_training(epsilon, dataset)) is not None]
-    return (*DEFENSES[:5], *changes[:2], *private[:1], *DEFENSES[5:], *changes[2:], *private[1:])
+    wanted = () if epsilon is None else (wanted_training(epsilon, dataset),)
+    private = [str(one) for number in EPSILONS if (one := private_training(number, dataset)) is not None]
+    first = () if network is None or (place := first_place(network)) is None else (place,)
+    rest = (*DEFENSES[5:], *first, *changes[2:], *private[1:])
+    return tuple(dict.fromkeys((*DEFENSES[:5], *wanted, *changes[:2], *private[:1], *rest)))
+
+
+def first_place(network: nn.Module) -> str | None:
+    """PRECODE in front of the first layer that takes one; None where that is the last fully connected one, its usual place."""
+    layers = {name: one for name, one in network.named_modules() if name and isinstance(one, Layer)}
+    linear = [name for name, one in layers.items() if isinstance(one, nn.Linear)]
+    first = next(iter(layers), None)
+    if first is None or linear[-1:] == [first]:
+        return None
+    # In front of a convolution k counts channels, of which there are few, and each is as large as the image.
+    return str(Precode(Precode.k if isinstance(layers[first], nn.Linear) else CHANNELS, at=(first,)))
+
+
+def wanted_training(epsilon: float, dataset: Dataset) -> str:
+    """DP-SGD that proves the epsilon somebody asks for, or an error that says why there is none."""
+    if not 0 < epsilon < float("inf"):
+        raise GradveilError(f"expected an epsilon above 0, such as 3, got {epsilon:g}")
+    found = private_training(epsilon, dataset)
+    if found is None:
+        raise GradveilError(
+            f"no noise proves epsilon {epsilon:g} for {EPOCHS} epochs on {len(dataset.train)} images: use a larger epsilon"
+        )
+    return str(found)
 
 
 def private_training(epsilon: float, dataset: Dataset) -> DpSgd | None:
@@ -121,3 +161,8 @@ def epsilon_of(candidate: Candidate, dataset: Dataset) -> float | None:
         if isinstance(part, DpSgd) and part.noise:
             return part.epsilon(min(1.0, BATCH / images), EPOCHS * math.ceil(images / BATCH))
     return None
+
+
+def epsilon_note(epsilon: float) -> str:
+    """What is proven, and of which training."""
+    return f"epsilon {epsilon:.3g} after {EPOCHS} epochs in batches of {BATCH}"

@@ -2,7 +2,7 @@
 
 from gradveil.recommending.recommendation import Figures, Recommendation
 
-COLUMNS = ("candidate", "ranks above (95%)", "n", "grade", "accuracy lost", "status")
+COLUMNS = ("candidate", "ranks above (95%)", "n (messages)", "grade", "accuracy lost", "status")
 
 
 def page_of(found: Recommendation) -> str:
@@ -25,7 +25,7 @@ def table_rows(found: Recommendation) -> list[list[str]]:
         [
             one.name,
             f"{one.percentile:.0%} ({100 * one.low:.0f}-{one.high:.0%})",
-            str(one.n),
+            str(one.n) if one.unit == 1 else f"{one.n} ({one.n // one.unit})",
             one.grade,
             lost(one),
             f"{one.level}, {'checked' if one.checked else f'round {one.round}'}{', front' if one.name in found.front else ''}",
@@ -35,9 +35,9 @@ def table_rows(found: Recommendation) -> list[list[str]]:
 
 
 def lost(one: Figures) -> str:
-    """`+1.2 (-0.3 to +2.7)` points; a dash where it was not measured."""
+    """`+1.2 (-0.3 to +2.7)` points, or that it was not measured."""
     if one.loss is None or one.loss_low is None or one.loss_high is None:
-        return "-"
+        return "not measured"
     if one.accuracy is not None and one.name == "none":
         return f"accuracy {one.accuracy:.1%}"
     return f"{100 * one.loss:+.1f} ({100 * one.loss_low:+.1f} to {100 * one.loss_high:+.1f})"

@@ -1,13 +1,16 @@
 """A recommendation as data: which network, which threat, which candidates, and how much time there is."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from gradveil.attacks import parse_attack
-from gradveil.auditing.plan import GIVEN, TOLERANCE, TRAINED
+from gradveil.auditing.plan import TOLERANCE, TRAINED
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
+from gradveil.io.files import file_sha256
 from gradveil.leakage.threat import PLAIN, THREATS, Threat
+from gradveil.training.early import MOST_STEPS
 from gradveil.training.stage import Stage
 
 
@@ -38,6 +41,8 @@ class RecommendPlan:
 
     - `candidates` are texts as `parse_candidate` reads them; `none` is always there, to compare with.
     - `budget` is in minutes of wall time, `points` how many points of accuracy may be lost.
+    - `epochs` are those of the training, without a defense, of the network that a threat on a trained one attacks; `weights`
+      are such a network.
     - `levels` are those of the rounds. `check` is on how many other images the answers are checked, as far as the budget goes.
 
         RecommendPlan("convnet-16", ("prune:0.99", "batch:8"), budget=10)
@@ -55,11 +60,14 @@ class RecommendPlan:
     device: Device = CPU
     levels: tuple[Level, ...] = LEVELS
     check: int = 96
+    epochs: int = 12
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", tuple(dict.fromkeys(["none", *self.candidates])))
         if not 0 < self.budget <= 100_000:
             raise GradveilError(f"expected a budget above 0 minutes, such as 30, got {self.budget:g}")
+        if not 1 <= self.epochs <= 100_000:
+            raise GradveilError(f"expected 1 to 100000 epochs, such as 12, got {self.epochs}")
         if not 0 <= self.points <= 100:
             raise GradveilError(f"expected 0 to 100 points of accuracy, such as 2, got {self.points:g}")
         if not 0 <= self.check <= 10_000:
@@ -76,9 +84,11 @@ class RecommendPlan:
         if self.weights is not None:
             return Stage("weights")
         stages = self.threat.stages or ("0",)
-        if len(stages) > 1 or stages[0] in (TRAINED, GIVEN) or not stages[0].isdecimal():
+        if stages == (TRAINED,):
+            return Stage("epochs", self.epochs)
+        if len(stages) > 1 or re.fullmatch(r"\d{1,6}", stages[0]) is None or int(stages[0]) > MOST_STEPS:
             raise GradveilError(
-                f"threat {self.threat.name} attacks at {', '.join(stages)}: expected a number of training steps, or use --weights"
+                f"threat {self.threat.name} attacks at {', '.join(stages)}: expected one stage such as 0, 20 or trained"
             )
         return Stage("steps", int(stages[0]))
 
@@ -87,10 +97,11 @@ class RecommendPlan:
         return {
             "model": self.model,
             "dataset": dataset,
-            "weights": str(self.weights or ""),
+            "weights": "" if self.weights is None else file_sha256(self.weights),
             "threat": str(self.threat),
             "attacks": ",".join(self.attacks),
             "candidates": " ; ".join(self.candidates),
             "seed": str(self.seed),
             "device": self.device.kind,
+            **({"epochs": str(self.epochs)} if self.stage.unit == "epochs" else {}),
         }

@@ -9,13 +9,14 @@ from gradveil.auditing.accuracy import Accuracy
 from gradveil.auditing.doubtful_weights import doubt_weights
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.matrix import spread_indices
+from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
 from gradveil.recommending.answers import answer_questions, headline_of
 from gradveil.recommending.attacking import CandidateAttacks
-from gradveil.recommending.candidates import Candidate, epsilon_of, parse_candidate
+from gradveil.recommending.candidates import Candidate, epsilon_note, epsilon_of, parse_candidate
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.front import pareto_front
 from gradveil.recommending.journal import open_journal, write_journal
@@ -23,7 +24,9 @@ from gradveil.recommending.plan import Level, RecommendPlan
 from gradveil.recommending.recommendation import Figures, Recommendation, figures_of
 from gradveil.recommending.survivors import surely_broken, survivors
 from gradveil.recommending.trainings import ShortTrainings, shorten
+from gradveil.training import Recipe
 from gradveil.training.networks import NetworkSource
+from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
 # The first round ends when these parts of the budget are used, by attacks and then by trainings. The last part of the budget is
@@ -78,20 +81,32 @@ class _Race:
         self.say, self.progress, self.clock = say, progress, clock
         self.candidates = {one.name: one for one in (parse_candidate(text, plan.threat) for text in plan.candidates)}
         self.costs = Costs(plan, self.candidates, len(dataset.train), workers)
+        self.started = clock()
         source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
+        if plan.stage.unit == "epochs":
+            open_journal(folder, plan.settings(dataset.name))  # a folder of another race is refused before the training
+            source = self._train_first(source)
+        stage = plan.stage if source.weights is None else Stage("weights")
         # What cannot be built is refused here, before anything is written.
-        self.bare_network = source.at(plan.stage).module
+        self.bare_network = source.at(stage).module
         self.journal = open_journal(folder, plan.settings(dataset.name))
         if plan.weights is not None and (doubt := doubt_weights(self.bare_network, dataset)) is not None:
             say(doubt)
-        self.started, self.before = clock(), self.journal.elapsed
+        self.before = self.journal.elapsed
         self.figures: dict[str, Figures] = {}
         self.untried: dict[str, str] = {}
         self.findings: dict[str, Findings] = {}
         self.accuracies: dict[int, list[Accuracy]] = {}  # by round
         self.rounds = 0
-        self.attacks = CandidateAttacks(plan, dataset, source, folder, workers, backend, jobs, progress)
+        self.attacks = CandidateAttacks(plan, dataset, source, stage, folder, workers, backend, jobs, progress)
         self.trainings = ShortTrainings(plan, shorten(dataset, plan.seed), folder, workers, backend, jobs, progress)
+
+    def _train_first(self, source: NetworkSource) -> NetworkSource:
+        """One network, trained without a defense, that all candidates are attacked on: one for each would take the budget."""
+        epochs = self.plan.epochs
+        self.say(f"the threat is on a trained network: one is trained for {epochs} epochs first; --weights takes yours")
+        done = source.train(NoDefense(), Recipe(epochs=epochs), self.plan.seed, progress=self.progress)
+        return replace(source, weights=done.weights)
 
     @property
     def spent(self) -> float:
@@ -281,9 +296,9 @@ class _Race:
         """What all of this says."""
         for name, candidate in self.candidates.items():
             if name in self.figures and (epsilon := epsilon_of(candidate, self.dataset)) is not None:
-                self.figures[name] = replace(self.figures[name], note=f"epsilon {epsilon:.3g}")
+                self.figures[name] = replace(self.figures[name], note=epsilon_note(epsilon))
         figures = tuple(self.figures[name] for name in self.candidates if name in self.figures)
-        points = {one.name: (one.percentile, one.cost) for one in figures if one.cost is not None}
+        points = {one.name: (one.percentile, one.loss) for one in figures if one.loss is not None}
         return Recommendation(
             model=self.plan.model,
             dataset=self.dataset.name,
@@ -292,7 +307,7 @@ class _Race:
             minutes=round(self.journal.elapsed / 60, 1),
             headline=headline_of(figures, self.plan.tolerance),
             figures=figures,
-            front=tuple(pareto_front({name: (x, y) for name, (x, y) in points.items() if y is not None})),
+            front=tuple(pareto_front(points)),
             answers=answer_questions(figures, self.plan, self.dataset.name),
             untried=self.untried,
         )

@@ -18,7 +18,8 @@ class Figures:
 
     `percentile` is how many others of its class the right image ranks above at the worst attacker, 0.5 is chance, and
     `undefended` what it is without a defense. `loss` is the accuracy lost in a short training, as a fraction; None where it was
-    not trained. Where it was `checked`, the attacks are those on images that nothing was chosen by.
+    not trained, as a change of the deployment never is. Where it was `checked`, the attacks are those on images that nothing was
+    chosen by. Of the `n` images, `unit` are behind a message. A `policy` is one that changes images and nothing else.
     """
 
     name: str
@@ -46,20 +47,17 @@ class Figures:
     retraining: bool
     undefended: float
     checked: bool = False
+    unit: int = 1
+    policy: bool = False
 
     @property
     def leaks(self) -> bool:
         return self.level == LEAKS
 
     @property
-    def cost(self) -> float | None:
-        """The loss of accuracy; a change of the deployment touches no gradient, and counts as free."""
-        return 0.0 if self.deployment else self.loss
-
-    @property
     def intervals(self) -> tuple[Interval, Interval]:
         """Of both figures; nothing is known of an accuracy that was not measured."""
-        if self.deployment or self.name == "none":
+        if self.name == "none":
             return (self.low, self.high), (0.0, 0.0)
         low, high = self.loss_low, self.loss_high
         return (self.low, self.high), (-1.0 if low is None else low, 1.0 if high is None else high)
@@ -149,4 +147,6 @@ def figures_of(
         retraining=retraining,
         undefended=bare.percentile,
         checked=checked,
+        unit=candidate.threat.unit,
+        policy=candidate.is_policy,
     )

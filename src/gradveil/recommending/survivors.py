@@ -25,8 +25,7 @@ def survivors(figures: Sequence[Figures], number: int) -> list[str]:
     unbeaten = [one for one in rivals if not any(surely_beaten(one.intervals, other.intervals) for other in rivals)]
     broken = {one.name for one in unbeaten if surely_broken(one, len(rivals))}
     whole = sorted((one for one in unbeaten if one.name not in broken), key=_cheapness)
-    points = {one.name: (one.percentile, one.cost) for one in unbeaten if one.cost is not None}
-    front = pareto_front({name: (x, y) for name, (x, y) in points.items() if y is not None})
+    front = pareto_front({one.name: (one.percentile, 1.0 if one.loss is None else one.loss) for one in unbeaten})
     leaking = [one.name for one in unbeaten if one.name in broken and one.name in front][:LEAKING]
     undecided = any(one.level in (CANNOT_TELL, FAILED, LEAKS) for one in whole)
     if not undecided and number >= LONG_ENOUGH:
@@ -40,4 +39,4 @@ def surely_broken(one: Figures, rivals: int) -> bool:
 
 
 def _cheapness(one: Figures) -> tuple[float, float]:
-    return (1.0 if one.cost is None else one.cost), one.percentile
+    return (1.0 if one.loss is None else one.loss), one.percentile
