@@ -29,7 +29,8 @@ def listening_addresses() -> set[str]:
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in mine:
                 raw = bytes.fromhex(fields[1].partition(":")[0])
                 words = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
-                addresses.add(str(ipaddress.ip_address(words)))
+                address = ipaddress.ip_address(words)
+                addresses.add(str(getattr(address, "ipv4_mapped", None) or address))
     return addresses
 
 

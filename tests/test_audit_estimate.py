@@ -193,8 +193,9 @@ def test_gradients_of_a_search(fashion: Dataset) -> None:
     scorer = Scorer(model, model, fashion.test, images=40, batches=2, batch_size=25)
     assert (scorer.accuracy_gradients, scorer.gradients) == (50, 40 * scorer.privacy_score.evaluations + 50)
     plan = SearchPlan(policies=30, keep=3)
-    # Five measured on the 20 fresh images, as the two controls are, and S_acc of these and of a partner for the hybrid.
-    assert plan.last_gradients(scorer, 50) == 5 * 20 * scorer.privacy_score.evaluations + 3 * 50
+    # Three policies and two controls are measured on the 20 fresh images. S_acc is needed of the random control and of a partner
+    # for the hybrid.
+    assert plan.last_gradients(scorer, 50) == 5 * 20 * scorer.privacy_score.evaluations + 2 * 50
     for one in (plan, replace(plan, sampler="tpe"), PublishedPlan(policies=5, keep=1, threshold=-1e9)):
         spent = search(scorer, plan=one).evaluations
         assert 0.4 * spent < one.expected_gradients(scorer) < 2.5 * spent, one

@@ -31,11 +31,12 @@ from gradveil.leakage.measuring import lock_name, measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario
 from gradveil.models import build
-from gradveil.parallel import pools, run_jobs
+from gradveil.parallel import clusters, run_jobs
 from gradveil.training import Recipe
 from gradveil.training.several import Training, train_all
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
+from listening import listening_addresses
 
 LARGEST_JOB = 100_000
 
@@ -116,6 +117,14 @@ def test_what_lies_in_the_current_folder_reaches_local_workers(own: ModuleType, 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+def test_a_ray_cluster_that_starts_here_listens_to_nobody_else() -> None:
+    pytest.importorskip("ray")
+    with clusters.opening_ray():
+        assert listening_addresses() == {clusters.LOOPBACK}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
 def test_an_audit_outlives_a_node_of_a_ray_cluster(
     own: ModuleType, few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,13 +134,13 @@ def test_an_audit_outlives_a_node_of_a_ray_cluster(
     quick = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 200, "health_check_failure_threshold": 3}
     head = {"num_cpus": 1, "include_dashboard": False, "_system_config": quick}
     submitted: list[tuple[Any, bytes]] = []
-    submit = pools.RayPool.submit
+    submit = clusters.RayPool.submit
 
-    def note(self: pools.RayPool, work: Any, job: bytes) -> "Future[bytes]":
+    def note(self: clusters.RayPool, work: Any, job: bytes) -> "Future[bytes]":
         submitted.append((work, job))
         return submit(self, work, job)
 
-    monkeypatch.setattr(pools.RayPool, "submit", note)
+    monkeypatch.setattr(clusters.RayPool, "submit", note)
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         doomed = cluster.add_node(num_cpus=1)
@@ -158,7 +167,7 @@ def test_an_audit_outlives_a_node_of_a_ray_cluster(
     alone = run_audit(plan, few, tmp_path / "one")
     assert outlived == alone
     attacks = len(alone.run.records)
-    assert attacks < len(submitted) <= attacks + pools.RayPool.attempts
+    assert attacks < len(submitted) <= attacks + clusters.RayPool.attempts
     # Jobs name the images by a reference.
     assert all(isinstance(work, ray.ObjectRef) for work, _ in submitted)
     assert max(len(job) for _, job in submitted) < LARGEST_JOB

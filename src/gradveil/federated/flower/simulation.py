@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gradveil.errors import GradveilError
 from gradveil.federated.flower.setup import check_flower, disable_telemetry
+from gradveil.parallel.clusters import LOOPBACK, keeping_loopback
 from gradveil.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
         raise GradveilError("Flower's simulation starts and stops Ray, which runs already; use ray.shutdown() first")
     results: list[FederatedResult] = []
     stopped = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home, _restoring_environment(), _silencing("flwr"):
+    with (
+        tempfile.TemporaryDirectory(prefix="gradveil-flower-") as home,
+        _restoring_environment(),
+        _silencing("flwr"),
+        keeping_loopback(),
+    ):
         disable_telemetry()
         # Flower writes a name for this machine into the user's home, even without telemetry.
         os.environ.setdefault("FLWR_HOME", home)
@@ -56,7 +62,7 @@ def simulate(run: "FlowerRun", *, workers: int = 1, progress: Progress = silent)
                     "init_args": {
                         "num_cpus": workers,
                         # Nobody on the network needs to reach it.
-                        "_node_ip_address": "127.0.0.1",
+                        "_node_ip_address": LOOPBACK,
                         "num_gpus": 0,
                         "include_dashboard": False,
                         "log_to_driver": False,
