@@ -7,7 +7,7 @@ from gradveil.experiments.rules import found, knowing_helps
 
 DEFENDED = (NONE, RANDOM, HYBRID, "prune:0.95", "gaussian:0.01", "precode:k=256,beta=0.001", "soteria")
 STAGES = ("0", "20", "trained")
-SMALL = "adam+cosine:iterations=150"
+SMALL = "adam+cosine:iterations=100"
 
 ADAPTIVE = Experiment(
     name="adaptive",
@@ -34,5 +34,5 @@ ADAPTIVE = Experiment(
             knowing_helps(),
         ),
     ),
-    differs="convnet-4 on a tenth of Fashion-MNIST; 4 epochs; 150 iterations; 30 images after the first step of training.",
+    differs="convnet-4 on a tenth of Fashion-MNIST; 4 epochs; 100 iterations; 30 images after the first step of training.",
 )

@@ -6,11 +6,11 @@ from gradveil.experiments.grid import Grid
 from gradveil.experiments.rules import hides
 
 SIX = ("lbfgs+l2", "adam+cosine", "lbfgs+cosine", "adam+l1", "adam+l2", "sgd+cosine")
-# A sixteenth of the published iterations, and two restarts at most.
+# At most 200 evaluations each: an iteration of LBFGS takes up to 20.
 SIX_SMALL = (
-    "lbfgs+l2:iterations=20,restarts=2",
+    "lbfgs+l2:iterations=10,restarts=1",
     "adam+cosine:iterations=200",
-    "lbfgs+cosine:iterations=50,restarts=2",
+    "lbfgs+cosine:iterations=10,restarts=1",
     "adam+l1:iterations=200",
     "adam+l2:iterations=200",
     "sgd+cosine:iterations=200",
@@ -31,5 +31,6 @@ ATTACKS = Experiment(
             hides(),
         ),
     ),
-    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 4 epochs on a tenth of the images; fewer iterations.",
+    differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 4 epochs on a tenth of the images; at most 200 "
+    "evaluations per attack, without restarts.",
 )
