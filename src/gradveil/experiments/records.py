@@ -209,7 +209,7 @@ class Result:
     def counted(self) -> str:
         """The fewest images behind any figure, or trainings per row where none was attacked or scored: `100 images`."""
         counts = [one.n for one in self.found.attacked]
-        counts += [len(one.values) for one in (*self.found.scored, *self.found.curves)]
+        counts += [len(one.values) for one in self.found.scored] + [len(one.values) for one in self.found.curves]
         trainings = Counter((one.dataset, one.model, one.row) for one in self.found.trained)
         fewest, what = (min(counts), "image") if counts else (min(trainings.values(), default=0), "training")
         return f"{fewest} {what}{'' if fewest == 1 else 's'}"
