@@ -272,13 +272,13 @@ def test_the_interval_from_the_test_set_covers(bare: float, defended: float) -> 
 
 
 def test_success_counts_images_any_attack_reached() -> None:
-    found = success({0: [12.0, 25.0], 1: [19.9], 2: [], 3: [22.0], 4: [20.0, 20.0]}, 20.0)
+    found = success({0: [12.0, 25.0], 1: [19.9], 2: [], 3: [22.0], 4: [20.0, 20.0]}, {i: i for i in range(5)}, 20.0)
     assert found.indices == (0, 3, 4)
     assert (found.reached.count, found.reached.n) == (3, 5)
     assert found.delta == upper_bound(3, 5)
-    none = success({index: [10.0] for index in range(32)}, 20.0)
+    none = success({index: [10.0] for index in range(32)}, {index: index for index in range(32)}, 20.0)
     assert none.text == "no image of 32 reached 20 dB; at 95% confidence fewer than 9.0% do"
-    assert "no fraction below 100%" in success({0: [30.0]}, 20.0).text
+    assert "no fraction below 100%" in success({0: [30.0]}, {0: 0}, 20.0).text
 
 
 def test_the_statement_of_the_paper_in_a_sentence_and_one_of_identification() -> None:
@@ -304,6 +304,19 @@ def test_images_count_as_picked_out_if_any_attack_does() -> None:
     assert statements(found_in([*first, *second]), None)[-1].startswith(f"(identified, {delta:.3f}, not measured)")
     bare = found_in([record(POLICY, index, None) for index in range(4)])
     assert len(statements(bare, None)) == len(EPS)
+
+
+def test_what_is_claimed_of_batches_counts_messages() -> None:
+    # Four messages of eight in which nothing was found: the fifth may be one that gives away all it has.
+    units = [tuple(range(8 * (index // 8), 8 * (index // 8) + 8)) for index in range(32)]
+    records = [record(POLICY, index, place, unit=units[index]) for index, place in enumerate(even(32))]
+    found = found_in(records)
+    assert found.picked_out is not None
+    assert found.identified is not None
+    assert found.picked_out.upper == found.identified.first.upper
+    assert all(one.reached.upper == found.picked_out.upper > upper_bound(0, 32) for one in found.success)
+    assert found.picked_out.upper == pytest.approx(upper_bound(0, 4), abs=0.01)
+    assert "n=32 in 4 messages: at 95% confidence each, fewer than" in statements(found, None)[-1]
 
 
 # Findings

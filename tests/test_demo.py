@@ -2,7 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from gradveil.cli.demo import MODEL, POSTER, Size, run_demo
+from gradveil.attacks import fast
+from gradveil.auditing.matrix import run_audit
+from gradveil.auditing.plan import AuditPlan
+from gradveil.cli.demo import DATASET, MODEL, POSTER, Size, run_demo
+from gradveil.datasets import load
+from gradveil.defenses import Clip
 from gradveil.leakage.scenario import UNDEFENDED
 
 TINY = Size(policies=5, score_images=2, images=2, iterations=3, epochs=1, trainings=1)
@@ -34,3 +39,8 @@ def test_the_demo_at_tiny_size_and_again(tmp_path: Path) -> None:
     again = run_demo(tmp_path, size=TINY)
     assert again == result
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "records").iterdir()} == made
+
+    # What somebody else audits in its folder is on its page, and not in its picture.
+    plan = AuditPlan(MODEL, (Clip(1.0),), (fast(iterations=3),), images=2, epochs=TINY.epochs, tune=False)
+    run_audit(plan, load(DATASET), tmp_path)
+    assert "clip:1" in {row["defense"] for row in run_demo(tmp_path, size=TINY).summary()["rows"]}  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
 """What the papers do, by name, where it differs from what is done here otherwise."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,6 +150,16 @@ def test_the_threshold_is_that_of_the_published_code() -> None:
     assert (plan.policies, plan.keep, plan.hybrid) == (1500, 10, 3)
     assert plan.threshold_for("code") == -85
     assert plan.threshold_for("paper") == pytest.approx(-1.35, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"confidence": 2.0}, {"confidence": math.nan}, {"threshold": math.nan}, {"threshold": math.inf}],
+    ids=str,
+)
+def test_what_no_published_search_can_reach_is_refused_before_it(setting: dict[str, float]) -> None:
+    with pytest.raises(GradveilError, match="must be"):
+        PublishedPlan(**setting)  # type: ignore[arg-type]
 
 
 def test_a_published_search_by_name(tmp_path: Path) -> None:

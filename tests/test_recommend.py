@@ -2,6 +2,7 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +14,20 @@ from hypothesis import strategies as st
 from torch import nn
 
 from gradveil.attacks.evidence import MOST_IMAGES
+from gradveil.auditing.accuracy import Accuracy
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS
 from gradveil.cli import main
 from gradveil.cli.engines import EngineOptions
 from gradveil.client import FedAvg, parse_client
 from gradveil.datasets import load
-from gradveil.defenses import needs_poisson
+from gradveil.defenses import Defense, needs_poisson
 from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.flower.setup import NO_TELEMETRY
 from gradveil.federated.plan import FederatedPlan
 from gradveil.leakage.threat import THREATS, Threat, parse_threat
+from gradveil.parallel import run_jobs
 from gradveil.recommending import (
     Candidate,
     Recommendation,
@@ -43,6 +46,7 @@ from gradveil.recommending.page import page_of
 from gradveil.recommending.plan import Level
 from gradveil.recommending.recommendation import Figures
 from gradveil.recommending.survivors import LONG_ENOUGH, survivors
+from gradveil.recommending.trainings import ShortTrainings
 from gradveil.types import Dataset
 from test_code_blocks import KNOWN, check
 
@@ -134,6 +138,74 @@ def test_a_resumed_race_ends_as_a_whole_one(small: Dataset, whole: Recommendatio
     assert journal["elapsed"] >= elapsed  # the time of the first session counts
     with pytest.raises(GradveilError, match="another seed"):
         race(replace(PLAN, seed=1), small, tmp_path)
+
+
+def test_what_was_trained_counts_whatever_was_at_work_beside_it(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(PLAN, candidates=("gaussian:100", "clip:1"), levels=LEVELS[:1], check=0, budget=1.0)
+    now = 0.0
+
+    def train(self: ShortTrainings, level: Level, defenses: Sequence[Defense]) -> list[Accuracy]:
+        nonlocal now
+        now += 10.0  # of the 24 seconds that there are for the first round
+        return [Accuracy(str(one), 0, 0.5, 100) for one in defenses]
+
+    monkeypatch.setattr(ShortTrainings, "run", train)
+    first = race(plan, small, tmp_path, clock=lambda: now)
+    assert sum(one.loss is not None for one in first.figures) == 2
+    monkeypatch.setattr("gradveil.recommending.race.starting_workers", lambda *_: nullcontext(run_jobs))
+    now = 0.0
+    again = race(plan, small, tmp_path, workers=2, clock=lambda: now)
+    assert [one.loss for one in again.figures] == [one.loss for one in first.figures]
+
+
+def test_the_number_of_images_of_a_check_is_kept_before_it_begins(small: Dataset, tmp_path: Path) -> None:
+    def stop(text: str) -> None:
+        if text.startswith("check on"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        race(PLAN, small, tmp_path, say=stop)
+    assert set(json.loads((tmp_path / "recommend.json").read_text())["journal"]["checked"].values()) == {PLAN.check}
+
+
+def test_what_cannot_be_trained_is_not_said_to_lack_time(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(self: ShortTrainings, level: Level, defenses: Sequence[Defense]) -> list[Accuracy]:
+        if any(str(one) != "none" for one in defenses):
+            raise GradveilError("layers mix images")
+        return [Accuracy("none", 0, 0.5, 100)]
+
+    monkeypatch.setattr(ShortTrainings, "run", train)
+    plan = replace(PLAN, candidates=("gaussian:100",), levels=LEVELS[:1], check=0)
+    found = race(plan, small, tmp_path)
+    assert [one.untrainable for one in found.figures] == ["", "layers mix images"]
+    one = figures("gaussian:100", accuracy=None, loss=None, untrainable="layers mix images")
+    (cheapest, *_) = answer_questions([BARE, one], plan, small.name)
+    assert "What it costs in accuracy was not measured: layers mix images." in cheapest.text
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"chosen": [["none", "nobody"]]},
+        {"chosen": [["clip:1"]]},
+        {"checked": {"clip:1": 0}},
+        {"checked": {"nobody": 8}},
+        {"seconds": {"0 attack none": 0.0}},
+        {"elapsed": -1.0},
+    ],
+    ids=str,
+)
+def test_a_journal_that_no_race_can_have_written_is_refused(
+    damage: dict[str, object], small: Dataset, tmp_path: Path
+) -> None:
+    plain: dict[str, object] = {"settings": PLAN.settings(small.name), "elapsed": 0.0, "chosen": [], "seconds": {}}
+    (tmp_path / "recommend.json").write_text(json.dumps({"journal": plain | {"checked": {}} | damage}))
+    with pytest.raises(GradveilError, match="remove the folder"):
+        race(PLAN, small, tmp_path)
 
 
 def test_what_is_said_follows_from_the_figures(whole: Recommendation) -> None:

@@ -47,7 +47,7 @@ def test_every_experiment_runs_and_is_written_again_from_its_record_byte_for_byt
         assert (result.experiment, result.scale, result.seed) == (name, "smoke", 0)
         assert result.command == f"gradveil reproduce {name} --scale smoke"
         assert result.settings == experiment.settings("smoke")
-        assert result.images or result.found.trained
+        assert int(result.counted.partition(" ")[0]) > 0
         assert path.stat().st_size < 200_000
         for page in write_experiment_page(experiment, result, again):
             assert page.read_bytes() == (out / page.name).read_bytes(), page.name

@@ -99,6 +99,15 @@ def test_found_and_more_and_alike() -> None:
     assert "untrained: above 90% (mean of 2 settings); trained: above 5" in more_in(early, late)(cells).why
 
 
+def test_a_leak_is_found_where_few_images_elsewhere_rank_higher_by_luck() -> None:
+    few = replace(
+        attacked("none", 0.7), model="few", indices=(0,), messages=(0,), ranks=(5,), decoys=(DECOYS,), placebo=(5,)
+    )
+    verdict = found()(result(few, attacked("none", 0.6)))
+    assert verdict.level == "holds"
+    assert verdict.why.startswith("1 of 2 leak, most of all no defense on net,")
+
+
 def test_a_defense_is_not_mixed_with_those_whose_names_begin_alike() -> None:
     cells = result(attacked("precode:k=4", None), attacked("precode:k=4,at=net.layers.3", 0.95))
     assert more_in({"row": "precode:k=4,at=net.layers.3"}, {"row": "precode:k=4"})(cells).why.count("mean of") == 0
@@ -143,6 +152,7 @@ def test_accuracy() -> None:
     assert rule(result(trained=tuple(worse))).level == "does not hold"
     assert as_accurate("a+b")(result(trained=(trained("none", 0.7), trained("a+b", 0.5)))).level == "does not hold"
     assert rule(result()).level == "undecided"
+    assert (result(trained=tuple(same)).counted, result(attacked("none", 0.9)).counted) == ("3 trainings", "100 images")
     drops = accuracy_drops("b", "a")
     assert drops(result(trained=(trained("a", 0.7), trained("b", 0.5)))).level == "holds"
     assert drops(result(trained=(trained("a", 0.7), trained("b", 0.7)))).level == "does not hold"
@@ -170,6 +180,9 @@ def test_gradsim_is_lower_where_areas_are() -> None:
     assert lower_area("3-1-7")(result(curves=curves)).level == "holds"
     swapped = tuple(replace(one, name={"identity": "3-1-7", "3-1-7": "identity"}[one.name]) for one in curves)
     assert lower_area("3-1-7")(result(curves=swapped)).level == "does not hold"
+    # Without its first image every other would be compared with its neighbour.
+    fewer = (curves[0], replace(curves[1], values=curves[1].values[1:]))
+    assert lower_area("3-1-7")(result(curves=fewer)).level == "undecided"
 
 
 def test_shallow_layers_differ_and_deep_ones_do_not() -> None:

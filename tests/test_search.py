@@ -695,9 +695,10 @@ def test_a_score_of_ones_own_that_takes_no_gradients(scorer: Scorer, monkeypatch
 def test_policies_of_an_earlier_search_do_not_stay(whole: SearchResult, tmp_path: Path) -> None:
     from gradveil.transforms import Provenance
 
-    for result in (whole, replace(whole, best=whole.best[1:])):
-        result.save_policies(tmp_path, Provenance(dataset="d", model="m", seed=0))
-    assert len(list(tmp_path.glob("[0-9]*.json"))) == 2
+    (tmp_path / "1st-mine.json").touch()
+    for result in (replace(whole, best=whole.best * 40), whole, replace(whole, best=whole.best[1:])):
+        files = result.save_policies(tmp_path, Provenance(dataset="d", model="m", seed=0))
+        assert {*tmp_path.iterdir()} == {*files, tmp_path / "1st-mine.json"}
 
 
 def test_searches_with_one_and_two_objectives_live_side_by_side(scorer: Scorer, tmp_path: Path) -> None:

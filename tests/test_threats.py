@@ -13,6 +13,7 @@ from gradveil.auditing.answers import answers_of
 from gradveil.auditing.matrix import behind, run_audit, spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.situation import Situations
+from gradveil.cli.verdicts import print_verdicts
 from gradveil.client import FedAvg, share
 from gradveil.defenses import NoDefense, Prune
 from gradveil.errors import GradveilError
@@ -174,6 +175,20 @@ def test_one_audit_of_several_threats_is_one_row_of_steps(small: Dataset, tmp_pa
     assert page.index("from the worst case to what is deployed") < page.index("<details")  # not folded away
     assert not study.missing[:-1]  # the last line is that no accuracy was asked for
     assert "{" not in "".join(page.split("<dt>threats</dt>")[1:])[:200]
+
+
+def test_a_defense_that_one_threat_alone_was_audited_with_is_among_the_steps(
+    small: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = AuditPlan("mlp-8", attacks=(attacks.fast(iterations=2),), images=2, stages=(Stage(),), tune=False)
+    run_audit(replace(plan, defenses=(Prune(0.9),), threats=(THREATS["worst-case"],)), small, tmp_path)
+    study = run_audit(replace(plan, threats=(Threat("pairs", clients=Clients(images=2)),)), small, tmp_path)
+    assert [step.threat for steps in study.steps.values() for step in steps] == ["pairs", "worst-case"]
+    print_verdicts(study)
+    said = capsys.readouterr().out.partition("from the worst case to what is deployed")[2]
+    assert "prune:0.9" in said
+    shown = write_page(study).read_text().partition("from the worst case to what is deployed</caption>")[2]
+    assert "prune:0.9" in shown.partition("</thead>")[0]
 
 
 def test_participants_may_crop_and_mirror_their_images(small: Dataset) -> None:

@@ -38,9 +38,11 @@ def proportion(count: int, n: int, *, confidence: float = CONFIDENCE) -> Proport
 def clustered_proportion(counts: Sequence[tuple[int, int]], *, confidence: float = CONFIDENCE) -> Proportion:
     """The fraction where successes come in groups, each so many of so many: bounds for the mean fraction of a group.
 
-    They hold however alike the members of a group are.
+    They hold however alike the members of a group are. Groups of one give the exact bounds of `proportion`.
     """
     count, n = (sum(column) for column in zip(*counts, strict=True))
+    if n == len(counts):
+        return proportion(count, n, confidence=confidence)
     fractions = [found / size for found, size in counts]
     low, high = bounded_mean_interval(fractions, confidence)
     upper = bounded_mean_interval(fractions, 2 * confidence - 1)[1]  # one-sided

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from gradveil.auditing.power import SIGNIFICANT
 from gradveil.auditing.situation import Situation, Situations
 from gradveil.auditing.spread import Spread, spread_of
-from gradveil.auditing.success import Success, success
+from gradveil.auditing.success import Success, fraction_of, success
 from gradveil.leakage.identification import Identification, identify, identify_placebos
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED, ScenarioKey
-from gradveil.proportions import Proportion, proportion
+from gradveil.proportions import Proportion
 
 WORST_IMAGES = 5
 _UNNAMED = Situations()
@@ -20,11 +20,13 @@ _UNNAMED = Situations()
 class ImageFigures:
     """What one attack got out of one image.
 
-    `rank` is its place among `decoys` of its class, None where it has none. `psnr`, `ssim` are of the estimate to the private
-    image, `detail` is how many dB `psnr` is above the guess without the gradient, `published` the PSNR to the shared image.
+    `unit` are the images of its message. `rank` is its place among `decoys` of its class, None where it has none. `psnr`, `ssim`
+    are of the estimate to the private image, `detail` is how many dB `psnr` is above the guess without the gradient, `published`
+    the PSNR to the shared image.
     """
 
     index: int
+    unit: tuple[int, ...]
     label: str
     attack: str
     attacker: str
@@ -110,9 +112,9 @@ class Findings:
     @property
     def picked_out(self) -> Proportion | None:
         """How many images some attack has first among their decoys; claims are about all attacks, not the worst alone."""
-        ranks = [(one.index, one.rank) for attack in self.attacks for one in attack.images if one.rank is not None]
-        images, first = {index for index, _ in ranks}, {index for index, rank in ranks if rank == 1}
-        return proportion(len(first), len(images)) if images else None
+        ranked = [one for attack in self.attacks for one in attack.images if one.rank is not None]
+        first = {one.index for one in ranked if one.rank == 1}
+        return fraction_of(first, {one.index: one.unit for one in ranked}) if ranked else None
 
     @property
     def percentile(self) -> float:
@@ -161,14 +163,17 @@ def _findings_of_cell(cell: tuple[str, str, Situation, str], records: list[Recor
     indices = {record.index for record in records}
     tested = [attack.identified.strongest_p for attack in attacks if attack.identified is not None]
     ranked = [one for one in worst.images if one.percentile is not None]
-    published = {index: [a.published for one in attacks for a in one.images if a.index == index] for index in indices}
+    messages = {image.index: image.unit for attack in attacks for image in attack.images}
+    published: dict[int, list[float]] = {index: [] for index in sorted(indices)}
+    for image in (image for attack in attacks for image in attack.images):
+        published[image.index].append(image.published)
     return Findings(
         *cell,
         n=len(indices),
         worst=worst,
         p=min([1.0, *(len(tested) * one for one in tested)]),
         exposed=tuple(sorted(ranked, key=lambda one: (-(one.percentile or 0), -one.detail, one.index))[:WORST_IMAGES]),
-        success=tuple(success(published, threshold) for threshold in eps),
+        success=tuple(success(published, messages, threshold) for threshold in eps),
         runs=sum(len(attack.images) for attack in attacks),
         diverged_runs=sum(attack.diverged for attack in attacks),
         missing_runs=sum(len(indices) - len(attack.images) for attack in attacks),
@@ -199,6 +204,7 @@ def _attack(key: tuple[str, str], records: Sequence[Record]) -> AttackFindings:
 def _figures(record: Record) -> ImageFigures:
     return ImageFigures(
         index=record.index,
+        unit=record.unit,
         label=record.label,
         attack=record.scenario.attack_in_words,
         attacker=record.scenario.attacker,

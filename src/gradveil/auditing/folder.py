@@ -108,8 +108,9 @@ def read_run(folder: Path) -> RunFolder:
         raise GradveilError(f"{folder}: no such run folder; gradveil attack and gradveil demo make one")
     problems: list[str] = []
     everything, evidence = _read_records(folder, problems), _read(folder / EVIDENCE, FolderEvidence.from_json, problems)
-    stored = [one for one in everything if evidence is None or evidence.counts(one.name, one.record)]
-    stale = [one.name for one in everything if one not in stored] if len(stored) < len(everything) else []
+    counting = {one.name for one in everything if evidence is None or evidence.counts(one.name, one.record)}
+    stored = [one for one in everything if one.name in counting]
+    stale = [one.name for one in everything if one.name not in counting]
     if not stored:
         problems += [left_out(stale)] if stale else []
         more = f" ({problems[0]})" if problems else ""
@@ -148,8 +149,6 @@ def _read_records(folder: Path, problems: list[str]) -> list[StoredRecord]:
             stored.append(StoredRecord(path.stem, record))
         except GradveilError as error:
             problems.append(_relative(str(error), folder))
-        except OSError as error:
-            problems.append(f"{path.name}: {error.strerror}")
     return sorted(
         stored, key=lambda one: (one.record.scenario.setting, one.record.scenario.column, one.record.index, one.name)
     )

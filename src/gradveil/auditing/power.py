@@ -43,10 +43,9 @@ def describe_power(images: int, attacks: int, tolerance: float) -> str:
     """The plan's power in words."""
     least = detectable_percentile(images, attacks)
     needed = images_needed(0.5, tolerance, attacks)
-    enough = "more images than there are" if needed is None else f"about {needed} images"
     return (
         f"{images} images per defense and stage. A leak shows, four times in five, if private images rank above {least:.0%} of "
-        f"the others on average (50% is chance). To show that a perfect defense protects takes {enough}"
+        f"the others on average (50% is chance). To show that a perfect defense protects takes about {needed} images"
     )
 
 

@@ -11,6 +11,8 @@ def statements(found: Findings, loss: AccuracyLoss | None) -> tuple[str, ...]:
     The last one is the same with identification: Pr[the private image is not first among its decoys] >= 1 - delta.
     """
     against = f"for {found.defense} against the attacks tried on {found.model}, {found.stage}"
+    messages = len({one.unit for one in found.images})
+    several = "" if messages == len(found.images) else f" in {messages} message{'s' if messages > 1 else ''}"
     gamma = "not measured" if loss is None else f"{round_up(loss.gamma):.3f}"
     cost = "the accuracy was not measured"
     if loss is not None:
@@ -19,10 +21,10 @@ def statements(found: Findings, loss: AccuracyLoss | None) -> tuple[str, ...]:
 
     def claim(eps: str, happened: Proportion, what: str) -> str:
         if happened.upper >= 1:
-            return f"Nothing can be claimed at {eps} {against}, n={happened.n}: every image was {what}."
+            return f"Nothing can be claimed at {eps} {against}, n={happened.n}{several}: every image was {what}."
         delta = round_up(happened.upper)
         return (
-            f"({eps}, {delta:.3f}, {gamma}) {against}, n={happened.n}: at 95% confidence each, fewer than "
+            f"({eps}, {delta:.3f}, {gamma}) {against}, n={happened.n}{several}: at 95% confidence each, fewer than "
             f"{percent_round_up(delta)} of images like these are {what}, and {cost}."
         )
 

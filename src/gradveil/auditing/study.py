@@ -97,6 +97,11 @@ class ThreatStep:
         return cls(threat or PLAIN, description, {defense: chosen[defense] for defense in decisive})
 
 
+def defenses_in(steps: Sequence[ThreatStep]) -> list[str]:
+    """Every defense that was audited under one of the threats, in the order in which they come."""
+    return list(dict.fromkeys(defense for step in steps for defense in step.verdicts))
+
+
 @dataclass(frozen=True)
 class Study:
     """What the records of a run folder show: findings, verdicts, accuracy losses, and which images are vulnerable."""

@@ -171,7 +171,9 @@ def run_demo(
         "gaussian:0.03": "noise\n0.03",
         str(plan.defenses[-1]): "DP-SGD\nnoise 0.3",
     }
-    columns = {one.overall.defense: (titles[one.overall.defense], _foot(one)) for one in _summaries(study)}
+    # Other audits of the folder may have added defenses.
+    shown = {one.overall.defense: one for one in _summaries(study) if one.overall.defense in titles}
+    columns = {defense: (titles[defense], _foot(one)) for defense, one in shown.items()}
     write_poster(study.run.records, columns, folder / POSTER)
     return DemoResult(str(policy), study, write_page(study))
 

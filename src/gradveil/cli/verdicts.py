@@ -21,6 +21,7 @@ def print_verdicts(study: "Study") -> None:
     from gradveil.auditing.answers import answers_of
     from gradveil.auditing.averages import group_of
     from gradveil.auditing.comparisons import is_control
+    from gradveil.auditing.study import defenses_in
     from gradveil.report.board import shade_of
     from gradveil.report.wording import WORD
 
@@ -63,12 +64,9 @@ def print_verdicts(study: "Study") -> None:
         if steps:
             print_table(
                 "from the worst case to what is deployed: the right image ranks above",
-                ["threat", *steps[0].verdicts],
+                ["threat", *defenses_in(steps)],
                 [
-                    [
-                        step.threat,
-                        *(_step(step.verdicts.get(defense)) for defense in steps[0].verdicts),
-                    ]
+                    [step.threat, *(_step(step.verdicts.get(defense)) for defense in defenses_in(steps))]
                     for step in steps
                 ],
             )

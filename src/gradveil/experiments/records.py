@@ -1,5 +1,6 @@
 """What an experiment found, as data: one small JSON file from which every table, plot and verdict is made again."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -204,18 +205,14 @@ class Result:
     settings: tuple[str, ...]
     found: Pieces
 
-    def attacked(self, **fields: str) -> list[Attacked]:
-        """What was attacked under these settings, such as `row="hybrid"`."""
-        return [
-            one for one in self.found.attacked if all(getattr(one, name) == wanted for name, wanted in fields.items())
-        ]
-
     @property
-    def images(self) -> int:
-        """The fewest private images behind any figure; 0 where none was attacked or scored."""
+    def counted(self) -> str:
+        """The fewest images behind any figure, or trainings per row where none was attacked or scored: `100 images`."""
         counts = [one.n for one in self.found.attacked]
         counts += [len(one.values) for one in self.found.scored] + [len(one.values) for one in self.found.curves]
-        return min(counts, default=0)
+        trainings = Counter((one.dataset, one.model, one.row) for one in self.found.trained)
+        fewest, what = (min(counts), "image") if counts else (min(trainings.values(), default=0), "training")
+        return f"{fewest} {what}{'' if fewest == 1 else 's'}"
 
 
 def write_result(path: Path, result: Result) -> None:

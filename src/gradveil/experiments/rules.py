@@ -87,29 +87,28 @@ def found(attacker: str = "plain", **wanted: str) -> Rule:
         cells = chosen(result, attacker=attacker, **wanted)
         if not cells:
             return Verdict("undecided", "nothing of it was attacked")
-        best = max(cells, key=_percentile)
-        said = (
-            f"{len([one for one in cells if leaks(one, len(cells))])} of {len(cells)} leak, most of all {words(best)}."
-        )
-        if leaks(best, len(cells)):
+        leaking = [one for one in cells if leaks(one, len(cells))]
+        # Few images may rank higher on average elsewhere, and be within luck.
+        said = f"{len(leaking)} of {len(cells)} leak, most of all {words(max(leaking or cells, key=_percentile))}."
+        if leaking:
             return Verdict("holds", said)
         return Verdict("does not hold" if all(map(protects, cells)) else "undecided", said)
 
     return rule
 
 
-def more_in(there: dict[str, str], here: dict[str, str], *, than: float = 0.0) -> Rule:
-    """Holds if images rank higher `there` than `here`, paired by image; does not if clearly not by more than `than`."""
+def more_in(there: dict[str, str], here: dict[str, str]) -> Rule:
+    """Holds if images rank clearly higher `there` than `here`, paired by image; does not if clearly no higher."""
 
     def rule(result: Result) -> Verdict:
         pair = _compare(result, there, here)
         if pair is None:
             return Verdict("undecided", "the two were not attacked on the same images")
         difference, said = pair
-        low, high = difference.low, difference.high
-        if low is not None and low > than:
+        if difference.above_zero:
             return Verdict("holds", said)
-        return Verdict("does not hold" if high is not None and high <= max(than, 0.0) else "undecided", said)
+        no_higher = difference.high is not None and difference.high <= 0
+        return Verdict("does not hold" if no_higher else "undecided", said)
 
     return rule
 
@@ -166,9 +165,9 @@ def at_scale(*, cpu: Rule, paper: Rule) -> Rule:
 
 
 def better_than_others(hybrid: str) -> Rule:
-    """Table 3: the hybrid hides more than every other defense, or costs less where one hides as much.
+    """Table 3: holds if the hybrid clearly hides more than every other defense; does not if one hides more at no more cost.
 
-    What it costs where it hides more is said, and does not decide.
+    What the hybrid costs where it hides more is said, and does not decide.
     """
 
     def rule(result: Result) -> Verdict:

@@ -22,7 +22,7 @@ CLAIMED_BEST = ("3", "15", "18", "26", "1")
 
 
 def lower_area(policy: str, plot: str = "path") -> Rule:
-    """Holds if GradSim's area is clearly smaller with the policy, paired by image."""
+    """Holds if a curve's figure is clearly lower with the policy, paired by image: GradSim's area, or where an attack ends."""
 
     def rule(result: Result) -> Verdict:
         curves = {one.name: one for one in result.found.curves if one.plot == plot}
@@ -41,10 +41,9 @@ def shallow_not_deep(policy: str, *, allowed: float = 0.1) -> Rule:
         layers: dict[str, dict[str, Curve]] = {}
         for one in result.found.curves:
             layers.setdefault(one.plot, {})[one.name] = one
+        both = {name: own for name, own in layers.items() if UNDEFENDED in own and policy in own}
         gaps = {
-            name: _difference(own[UNDEFENDED], own[policy])
-            for name, own in layers.items()
-            if UNDEFENDED in own and policy in own
+            name: gap for name, own in both.items() if (gap := _difference(own[UNDEFENDED], own[policy])) is not None
         }
         if not gaps:
             return Verdict("undecided", "no layer was traced")
@@ -138,11 +137,11 @@ def predicts(claimed: float = CLAIMED_PEARSON) -> Rule:
     return rule
 
 
-def as_accurate(row: str, *, model: str = "", every_epoch: bool = False) -> Rule:
+def as_accurate(row: str, *, every_epoch: bool = False) -> Rule:
     """Holds if accuracy with the defense is within two points of that without, over seeds; over all epochs or after the last."""
 
     def rule(result: Result) -> Verdict:
-        gap = accuracy_gap(result, row, model=model, every_epoch=every_epoch)
+        gap = accuracy_gap(result, row, every_epoch=every_epoch)
         if gap is None:
             return Verdict("undecided", "not trained both with and without it")
         interval = "" if gap.low is None else f" ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"  # type: ignore[operator]
@@ -176,11 +175,9 @@ def accuracy_drops(row: str, usual: str) -> Rule:
     return rule
 
 
-def accuracy_gap(result: Result, row: str, *, model: str = "", every_epoch: bool = False) -> Spread | None:
+def accuracy_gap(result: Result, row: str, *, every_epoch: bool = False) -> Spread | None:
     """Accuracy without the defense less that with it, paired by data, network and seed."""
-    trained = {
-        (one.dataset, one.model, one.seed, one.row): one for one in result.found.trained if model in ("", one.model)
-    }
+    trained = {(one.dataset, one.model, one.seed, one.row): one for one in result.found.trained}
     pairs = [(one, trained.get((*key[:3], row))) for key, one in trained.items() if key[3] == UNDEFENDED]
     both = [(a, b) for a, b in pairs if b is not None]
     values = [
@@ -222,12 +219,17 @@ def cheaper_than_attack() -> Rule:
 
 def _lower(bare: Curve, other: Curve, what: str) -> Verdict:
     gap = _difference(bare, other)
+    if gap is None:
+        return Verdict("undecided", f"{what}: not the same images were traced")
     said = f"{what} {_interval(gap)} less, n={gap.n} images."
     return Verdict("holds" if gap.above_zero else "does not hold" if gap.below_zero else "undecided", said)
 
 
-def _difference(first: Curve, second: Curve) -> Spread:
-    return spread_of([a - b for a, b in zip(first.values, second.values, strict=False)])
+def _difference(first: Curve, second: Curve) -> Spread | None:
+    """Image by image; None where one of them lacks images, as attacks that end at once leave no trace."""
+    if len(first.values) != len(second.values):
+        return None
+    return spread_of([a - b for a, b in zip(first.values, second.values, strict=True)])
 
 
 def _interval(gap: Spread) -> str:

@@ -89,7 +89,7 @@ def claim_rows(found: dict[str, Result], costs: dict[str, float]) -> list[dict[s
                     "why": not_run(experiment, costs).replace("`", "") if verdict is None else verdict.why,
                     "experiment": experiment.name,
                     "scale": "" if result is None else result.scale,
-                    "n": "" if result is None else str(result.images),
+                    "n": "" if result is None else result.counted,
                 }
             )
     return rows

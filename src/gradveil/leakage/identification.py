@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gradveil.leakage.lineups import Rank
 from gradveil.leakage.records import Record
-from gradveil.proportions import Proportion, clustered_proportion, proportion
+from gradveil.proportions import Proportion, clustered_proportion
 from gradveil.statistics import CONFIDENCE, bounded_mean_interval, firsts_p, rank_sum_p
 
 
@@ -91,7 +91,7 @@ def identification_of(ranks: Sequence[Rank], messages: Sequence[Hashable] | None
         low=min(low, percentile),
         high=max(high, percentile),
         p=p,
-        first=proportion(first, len(ranks)) if len(groups) == len(ranks) else clustered_proportion(counts),
+        first=clustered_proportion(counts),
         first_chance=sum(1 / (1 + m) for m in decoys) / len(ranks),
         first_p=firsts_p(first, decoys),
         decoys=sum(decoys) / len(ranks),

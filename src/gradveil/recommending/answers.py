@@ -115,10 +115,8 @@ def _price(one: Figures) -> str:
     if one.deployment:
         return "Accuracy not measured: it changes how participants train, and short trainings do not show that."
     if one.loss is None or one.loss_low is None or one.loss_high is None:
-        trained = (
-            "the training without a defense learned nothing yet" if one.accuracy is not None else "for lack of time"
-        )
-        return f"What it costs in accuracy was not measured: {trained}."
+        why = "the training without a defense learned nothing yet" if one.accuracy is not None else "for lack of time"
+        return f"What it costs in accuracy was not measured: {one.untrainable or why}."
     trainings = "one short training" if one.trainings == 1 else f"{one.trainings} short trainings"
     return (
         f"Accuracy lost in {trainings} of {one.epochs} epochs: {100 * one.loss:+.1f} points (95% interval "

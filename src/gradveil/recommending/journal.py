@@ -1,11 +1,13 @@
 """What a race remembers between sessions: how long it took, and what it decided by the clock."""
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from gradveil.errors import GradveilError
 from gradveil.io.files import LARGEST_SETTINGS, parse_file, parse_object, write_json
 from gradveil.io.typed_json import from_fields
+from gradveil.leakage.scenario import UNDEFENDED
 
 JOURNAL = "recommend.json"
 
@@ -24,9 +26,13 @@ class Journal:
     seconds: dict[str, float] = field(default_factory=dict)
     checked: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.elapsed < 0 or not all(value > 0 for value in (*self.seconds.values(), *self.checked.values())):
+            raise ValueError("expected seconds and numbers of images above 0")
+
     def took(self, what: str, seconds: float) -> "Journal":
         """With the time of something that was done for the first time."""
-        return replace(self, seconds={what: round(seconds, 3)} | self.seconds)
+        return replace(self, seconds={what: max(0.001, round(seconds, 3))} | self.seconds)
 
     def choose(self, number: int, names: tuple[str, ...]) -> "Journal":
         """With what a round takes up, counted from 0."""
@@ -37,8 +43,8 @@ class Journal:
         return replace(self, checked=self.checked | {name: images})
 
 
-def open_journal(folder: Path, settings: dict[str, str]) -> Journal:
-    """The journal of the folder, or a new one; one of another race is refused."""
+def open_journal(folder: Path, settings: dict[str, str], candidates: Collection[str]) -> Journal:
+    """The journal of the folder, or a new one; one of another race, or of other candidates, is refused."""
     path = folder / JOURNAL
     if not path.exists():
         return Journal(settings)
@@ -47,6 +53,9 @@ def open_journal(folder: Path, settings: dict[str, str]) -> Journal:
     for name, value in settings.items():
         if found.settings.get(name) != value:
             raise GradveilError(f"{folder} holds a recommendation with another {name}; {remedy}")
+    for names in (*found.chosen, (UNDEFENDED, *found.checked)):
+        if UNDEFENDED not in names or not set(names) <= set(candidates):
+            raise GradveilError(f"{path}: expected rounds of its candidates, none among them; {remedy}")
     return found
 
 

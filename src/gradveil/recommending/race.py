@@ -19,10 +19,11 @@ from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.candidates import Candidate, epsilon_note, epsilon_of, parse_candidate
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.front import pareto_front
-from gradveil.recommending.journal import open_journal, write_journal
+from gradveil.recommending.journal import open_journal
 from gradveil.recommending.plan import Level, RecommendPlan
 from gradveil.recommending.recommendation import Figures, Recommendation, figures_of
 from gradveil.recommending.survivors import surely_broken, survivors
+from gradveil.recommending.timekeeping import Timekeeper
 from gradveil.recommending.trainings import ShortTrainings, shorten
 from gradveil.training import Recipe
 from gradveil.training.networks import NetworkSource
@@ -57,7 +58,7 @@ def recommend(
         race = _Race(plan, dataset, folder, workers, backend, jobs, say, progress, clock)
         race.run()
         result = race.conclude()
-    write_journal(folder, race.journal, asdict(result))
+    race.time.conclude(asdict(result))
     return result
 
 
@@ -76,25 +77,26 @@ class _Race:
         progress: Progress,
         clock: Callable[[], float],
     ) -> None:
-        self.plan, self.dataset, self.folder = plan, dataset, folder
-        self.workers, self.backend, self.jobs = workers, backend, jobs
-        self.say, self.progress, self.clock = say, progress, clock
+        self.plan, self.dataset, self.workers = plan, dataset, workers
+        self.say, self.progress = say, progress
         self.candidates = {one.name: one for one in (parse_candidate(text, plan.threat) for text in plan.candidates)}
         self.costs = Costs(plan, self.candidates, len(dataset.train), workers)
-        self.started = clock()
+        started = clock()
         source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
         if plan.stage.unit == "epochs":
-            open_journal(folder, plan.settings(dataset.name))  # a folder of another race is refused before the training
+            # A folder of another race is refused before the training.
+            open_journal(folder, plan.settings(dataset.name), self.candidates)
             source = self._train_first(source)
         stage = plan.stage if source.weights is None else Stage("weights")
         # What cannot be built is refused here, before anything is written.
         self.bare_network = source.at(stage).module
-        self.journal = open_journal(folder, plan.settings(dataset.name))
+        journal = open_journal(folder, plan.settings(dataset.name), self.candidates)
+        self.time = Timekeeper(folder, journal, 60 * plan.budget, clock, started)
         if plan.weights is not None and (doubt := doubt_weights(self.bare_network, dataset)) is not None:
             say(doubt)
-        self.before = self.journal.elapsed
         self.figures: dict[str, Figures] = {}
         self.untried: dict[str, str] = {}
+        self.untrainable: dict[str, str] = {}  # and why
         self.findings: dict[str, Findings] = {}
         self.accuracies: dict[int, list[Accuracy]] = {}  # by round
         self.rounds = 0
@@ -107,15 +109,6 @@ class _Race:
         self.say(f"the threat is on a trained network: one is trained for {epochs} epochs first; --weights takes yours")
         done = source.train(NoDefense(), Recipe(epochs=epochs), self.plan.seed, progress=self.progress)
         return replace(source, weights=done.weights)
-
-    @property
-    def spent(self) -> float:
-        """Seconds, those of earlier sessions included."""
-        return self.before + self.clock() - self.started
-
-    @property
-    def budget(self) -> float:
-        return 60 * self.plan.budget
 
     def run(self) -> None:
         """All rounds that fit into the budget, then a check of the answers."""
@@ -132,11 +125,8 @@ class _Race:
             name = candidate.name
             if not self._applies(candidate):
                 continue
-            wanted = name == UNDEFENDED or self._is_done(f"0 attack {name}")
-            if (
-                not wanted
-                and self.spent + self.costs.of_attack(0, candidate, self.journal.seconds) > FIRST_ATTACKS * self.budget
-            ):
+            wanted = name == UNDEFENDED or f"0 attack {name}" in self.time.took
+            if not wanted and self.costs.of_attack(0, candidate, self.time.took) > self.time.left(FIRST_ATTACKS):
                 self.untried[name] = NO_BUDGET
                 continue
             self.say(f"round 1: {name}")
@@ -144,38 +134,35 @@ class _Race:
         self._judge(0, list(self.findings), [])
         # Where there is no time to train all of them, those that matter most are trained.
         order = [UNDEFENDED, *(name for name in sorted(self.figures, key=self._promise) if name != UNDEFENDED)]
-        accuracies = self._train(0, order, FIRST_TRAININGS * self.budget)
-        self._judge(0, list(self.findings), accuracies)
-        self._note(0, tuple(self.findings))
+        self._judge(0, list(self.findings), self._train_first_round(order))
+        self.time.choose(0, tuple(self.findings))
 
     def _promise(self, name: str) -> float:
         return self.figures[name].percentile
 
     def _choose(self, number: int) -> tuple[str, ...]:
         """What the round takes up: of those that may still win, as many as fit, the worst left out first."""
-        if number < len(self.journal.chosen):
-            return self.journal.chosen[number]
+        if number < len(self.time.chosen):
+            return self.time.chosen[number]
         names = survivors(list(self.figures.values()), number)
         costs = {
-            name: self.costs.of_round(number, self.candidates[name], self.journal.seconds)
-            for name in (UNDEFENDED, *names)
+            name: self.costs.of_round(number, self.candidates[name], self.time.took) for name in (UNDEFENDED, *names)
         }
-        left = ROUNDS * self.budget - self.spent - costs.pop(UNDEFENDED)
+        left = self.time.left(ROUNDS) - costs.pop(UNDEFENDED)
         chosen = [UNDEFENDED]
         for name, cost in costs.items():
             if cost <= left:
                 chosen.append(name)
                 left -= cost
         if len(chosen) > 1:
-            self._note(number, tuple(chosen))
+            self.time.choose(number, tuple(chosen))
         return tuple(chosen)
 
     def _play(self, number: int, names: Sequence[str]) -> None:
         self.say(f"round {number + 1}: {', '.join(names)}")
         for name in names:
             self._attack(number, self.candidates[name])
-        accuracies = self._train(number, names, None)
-        self._judge(number, names, accuracies)
+        self._judge(number, names, self._train(number, self._trainable(names)))
 
     def _check_answers(self) -> None:
         """Attack the answers on images that nothing was chosen by; where one breaks, the next best is checked.
@@ -184,17 +171,15 @@ class _Race:
         """
         while names := self._unchecked_answers():
             candidate = self.candidates[names[0]]
-            images = self.journal.checked.get(candidate.name, 0)
+            images = self.time.checked.get(candidate.name, 0)
             if not images:
-                left = (self.budget - self.spent) / len(names)
-                images = self.costs.images_to_check(candidate, left, self.journal.seconds)
+                images = self.costs.images_to_check(candidate, self.time.left() / len(names), self.time.took)
                 if not images:
                     return
-                self.journal = self.journal.check(candidate.name, images)
+                self.time.check(candidate.name, images)
             self.say(f"check on {images} other images: {candidate.name}")
-            start = self.clock()
-            self.figures[candidate.name] = self._check(candidate, images)
-            self._took(f"check {candidate.name}", start)
+            with self.time.timing(f"check {candidate.name}"):
+                self.figures[candidate.name] = self._check(candidate, images)
 
     def _check(self, candidate: Candidate, images: int) -> Figures:
         """What is found on images that no round looks at. What breaks beyond doubt on the first few is not attacked on all."""
@@ -226,39 +211,42 @@ class _Race:
         return False
 
     def _attack(self, number: int, candidate: Candidate) -> None:
-        start = self.clock()
-        indices = spread_indices(self.dataset.train, self.costs.images(number, candidate), seed=self.plan.seed)
-        self.findings[candidate.name] = self.attacks.run(candidate, self.plan.levels[number].iterations, indices)
-        self._took(f"{number} attack {candidate.name}", start)
+        with self.time.timing(f"{number} attack {candidate.name}"):
+            indices = spread_indices(self.dataset.train, self.costs.images(number, candidate), seed=self.plan.seed)
+            self.findings[candidate.name] = self.attacks.run(candidate, self.plan.levels[number].iterations, indices)
 
-    def _train(self, number: int, names: Sequence[str], until: float | None) -> list[Accuracy]:
-        """Train with every defense; in the first round, `workers` at a time, only as long as there is time for it."""
-        defenses = [name for name in names if not self.candidates[name].is_deployment]
-        if until is None:
-            return self._train_some(number, defenses)
-        found = self._train_some(number, [UNDEFENDED])
-        wanted = defenses[1:]
+    def _trainable(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if not self.candidates[name].is_deployment]
+
+    def _train_first_round(self, names: Sequence[str]) -> list[Accuracy]:
+        """Train with the defenses in their order, `workers` at a time, only as long as there is time for it."""
+        found = self._train(0, [UNDEFENDED])
+        wanted = [name for name in self._trainable(names) if name != UNDEFENDED]
+        # What an earlier session has trained counts, whatever was at work beside it.
+        done = [name for name in wanted if f"0 train {name}" in self.time.took]
+        found += self._train(0, done) if done else []
+        wanted = [name for name in wanted if name not in done]
         while wanted:
             some, wanted = wanted[: self.workers], wanted[self.workers :]
-            seconds = max(self.costs.of_trainings(number, self.candidates[name], self.journal.seconds) for name in some)
-            if all(f"{number} train {name}" in self.journal.seconds for name in some) or self.spent + seconds <= until:
-                found += self._train_some(number, some)
+            seconds = max(self.costs.of_trainings(0, self.candidates[name], self.time.took) for name in some)
+            if seconds <= self.time.left(FIRST_TRAININGS):
+                found += self._train(0, some)
         return found
 
-    def _train_some(self, number: int, names: Sequence[str]) -> list[Accuracy]:
-        start = self.clock()
+    def _train(self, number: int, names: Sequence[str]) -> list[Accuracy]:
+        """The trainings of a round with each of the defenses; what cannot be trained is said, and left out."""
+        level, defenses = self.plan.levels[number], [self.candidates[name].defense for name in names]
         try:
-            found = self.trainings.run(self.plan.levels[number], [self.candidates[name].defense for name in names])
+            with self.time.timing(*(f"{number} train {name}" for name in names)):
+                return self.trainings.run(level, defenses)
         except GradveilError as error:
             if UNDEFENDED in names and len(names) == 1:
                 raise
             if len(names) > 1:  # one of them cannot be trained; the others can
-                return [one for name in names for one in self._train_some(number, [name])]
+                return [one for name in names for one in self._train(number, [name])]
             self.say(f"{names[0]} cannot be trained: {error}")
+            self.untrainable[names[0]] = str(error)
             return []
-        for name in names:
-            self._took(f"{number} train {name}", start)
-        return found
 
     def _judge(self, number: int, names: Sequence[str], accuracies: list[Accuracy]) -> None:
         self.accuracies[number] = accuracies
@@ -279,18 +267,8 @@ class _Race:
             tolerance=self.plan.tolerance,
             retraining=candidate.needs_retraining(self.bare_network),
             checked=checked,
+            untrainable=self.untrainable.get(candidate.name, ""),
         )
-
-    def _is_done(self, what: str) -> bool:
-        return what in self.journal.seconds
-
-    def _took(self, what: str, start: float) -> None:
-        self.journal = replace(self.journal.took(what, self.clock() - start), elapsed=round(self.spent, 1))
-        write_journal(self.folder, self.journal)
-
-    def _note(self, number: int, names: tuple[str, ...]) -> None:
-        self.journal = replace(self.journal.choose(number, names), elapsed=round(self.spent, 1))
-        write_journal(self.folder, self.journal)
 
     def conclude(self) -> Recommendation:
         """What all of this says."""
@@ -304,7 +282,7 @@ class _Race:
             dataset=self.dataset.name,
             threat=str(self.plan.threat),
             rounds=self.rounds,
-            minutes=round(self.journal.elapsed / 60, 1),
+            minutes=self.time.minutes,
             headline=headline_of(figures, self.plan.tolerance),
             figures=figures,
             front=tuple(pareto_front(points)),

@@ -19,7 +19,8 @@ class Figures:
     `percentile` is how many others of its class the right image ranks above at the worst attacker, 0.5 is chance, and
     `undefended` what it is without a defense. `loss` is the accuracy lost in a short training, as a fraction; None where it was
     not trained, as a change of the deployment never is. Where it was `checked`, the attacks are those on images that nothing was
-    chosen by. Of the `n` images, `unit` are behind a message. A `policy` is one that changes images and nothing else.
+    chosen by. Of the `n` images, `unit` are behind a message. A `policy` is one that changes images and nothing else. Why it
+    could not be trained is in `untrainable`.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Figures:
     checked: bool = False
     unit: int = 1
     policy: bool = False
+    untrainable: str = ""
 
     @property
     def leaks(self) -> bool:
@@ -111,6 +113,7 @@ def figures_of(
     tolerance: float,
     retraining: bool,
     checked: bool = False,
+    untrainable: str = "",
 ) -> Figures:
     """Judge a candidate as an audit does; `bare` is the attack without defense under the threat that was asked about."""
     found = findings.identified
@@ -149,4 +152,5 @@ def figures_of(
         checked=checked,
         unit=candidate.threat.unit,
         policy=candidate.is_policy,
+        untrainable=untrainable,
     )

@@ -17,7 +17,7 @@ from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.folder import StoredRecord
 from gradveil.auditing.next_step import next_step
 from gradveil.auditing.plan import AuditSettings
-from gradveil.auditing.study import Study
+from gradveil.auditing.study import Study, defenses_in
 from gradveil.auditing.verdicts import GRADES
 from gradveil.defenses.words import defense_in_words
 from gradveil.io.files import write_text
@@ -134,6 +134,7 @@ def render(template: str, **values: object) -> str:
         "firsts": format_first,
         "labels": labels_read,
         "is_control": is_control,
+        "defenses_in": defenses_in,
         "place": place,
         "defense_title": defense_title,
         "words": defense_in_words,

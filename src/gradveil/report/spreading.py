@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gradveil.auditing.comparisons import is_one_policy
-from gradveil.auditing.study import Study
+from gradveil.auditing.study import Study, defenses_in
 from gradveil.auditing.verdicts import Verdict
 from gradveil.defenses.words import distinct_words
 from gradveil.report.board import shade_of
@@ -76,10 +76,9 @@ def over_threats(study: Study, dataset: str, model: str) -> list[PanelGroup]:
     if not steps:
         return []
     names = {step.threat: _shorten(step.threat, max(LONGEST_TICK, WIDEST // len(steps))) for step in steps}
-    defenses = list(dict.fromkeys(defense for step in steps for defense in step.verdicts))
     series = {
         defense: {step.threat: step.verdicts[defense] for step in steps if defense in step.verdicts}
-        for defense in defenses
+        for defense in defenses_in(steps)
     }
     return [PanelGroup("Over threats", _series(series, names, "threat, from the worst case to what is deployed"))]
 

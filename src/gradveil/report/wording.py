@@ -72,7 +72,8 @@ DEFINITIONS = {
         "95%. Of ranks: Gaffke's, which holds for any distribution. It is wider than the exact test that decides, so that a "
         "leak can show while the interval still holds 50%. Of means in dB: Student's t over images. Of fractions: "
         "Clopper-Pearson. Of accuracy losses: Student's t over training seeds, or Newcombe over test images where there is one "
-        "training. Of rank correlations: Bonett and Wright; p-values after Holm."
+        "training. Of rank correlations: Bonett and Wright; p-values after Holm. Where several images are behind a message, "
+        "those of ranks and fractions count messages."
     ),
 }
 OTHER_THREAT = (

@@ -45,8 +45,7 @@ class SearchPlan:
         _ = self.make_sampler
         if not 1 <= self.keep <= self.policies:
             raise GradveilError(f"the search must keep 1 to {self.policies} policies (its budget), got {self.keep}")
-        if not 0.5 <= self.confidence < 1:
-            raise GradveilError(f"confidence must be at least 0.5 and less than 1, got {self.confidence}")
+        check_confidence(self.confidence)
         if not 0 < self.redundancy < math.inf:
             raise GradveilError(f"the allowed redundancy must be more than 0 and finite, got {self.redundancy}")
         if self.hybrid < 1:
@@ -81,6 +80,12 @@ class SearchPlan:
         first = self.first_look * look_gradients(scorer) + (0 if self.sampler == "random" else batches)
         least = self.policies * first + self.last_gradients(scorer, batches)
         return max(least, self.most_gradients(scorer, batches))
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse what no interval has."""
+    if not 0.5 <= confidence < 1:
+        raise GradveilError(f"confidence must be at least 0.5 and less than 1, got {confidence}")
 
 
 def look_gradients(scorer: Scorer) -> int:

@@ -3,6 +3,7 @@
 The race of this package finds what it finds for a hundredth of the gradients (docs/search.md). This one is there to compare with.
 """
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from gradveil.searching.belief import believe
 from gradveil.searching.board import Board
 from gradveil.searching.conclusion import close_trials, conclude
 from gradveil.searching.controls import Controls
-from gradveil.searching.plan import MOST_DRAWS
+from gradveil.searching.plan import MOST_DRAWS, check_confidence
 from gradveil.searching.race import RaceRound
 from gradveil.searching.result import SearchResult, disjoint_hybrid
 from gradveil.searching.sampling import RandomSampler
@@ -51,6 +52,9 @@ class PublishedPlan:
     def __post_init__(self) -> None:
         if not 1 <= self.keep <= self.policies:
             raise GradveilError(f"the search must keep 1 to {self.policies} policies (its budget), got {self.keep}")
+        check_confidence(self.confidence)
+        if self.threshold is not None and not math.isfinite(self.threshold):
+            raise GradveilError(f"the threshold must be a finite accuracy score, such as -85, got {self.threshold}")
         if self.hybrid < 1:
             raise GradveilError(f"a hybrid has at least 1 policy, got {self.hybrid}")
 

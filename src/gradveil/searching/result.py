@@ -145,8 +145,6 @@ class SearchResult:
 
     def save_policies(self, folder: Path, provenance: Provenance) -> list[Path]:
         """Write a policy file for each of the best, numbered by rank, and one for the hybrid."""
-        for old in folder.glob("[0-9][0-9]-*.json"):  # of an earlier search
-            old.unlink()
         files = []
         for rank, candidate in enumerate(self.best, 1):
             privacy = candidate.privacy
@@ -156,6 +154,9 @@ class SearchResult:
             save_policy(files[-1], PolicyFile(candidate.policy, scores, provenance))
         files.append(folder / "hybrid.json")
         save_policy(files[-1], PolicyFile(self.hybrid, {}, provenance))
+        for old in folder.glob("[0-9][0-9]*-*.json"):
+            if old not in files and old.name.partition("-")[0].isdecimal():  # of an earlier search
+                old.unlink(missing_ok=True)  # another machine may end the same search
         return files
 
 

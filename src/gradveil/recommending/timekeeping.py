@@ -1,0 +1,71 @@
+"""The clock of a race: what is left of the budget, how long everything took, and what was decided by that."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from gradveil.recommending.journal import Journal, write_journal
+
+
+class Timekeeper:
+    """Keeps the journal of `folder`, which is written after every entry; `budget` is in seconds, over all sessions."""
+
+    def __init__(
+        self, folder: Path, journal: Journal, budget: float, clock: Callable[[], float], started: float
+    ) -> None:
+        self._folder, self._journal, self._budget = folder, journal, budget
+        self._clock, self._started, self._before = clock, started, journal.elapsed
+
+    @property
+    def took(self) -> Mapping[str, float]:
+        """Seconds by what was done (`1 attack prune:0.9`), each of the first time."""
+        return self._journal.seconds
+
+    @property
+    def chosen(self) -> tuple[tuple[str, ...], ...]:
+        """The candidates that every round took up."""
+        return self._journal.chosen
+
+    @property
+    def checked(self) -> Mapping[str, int]:
+        """On how many other images a candidate is checked."""
+        return self._journal.checked
+
+    @property
+    def minutes(self) -> float:
+        """Of all sessions, up to the last entry."""
+        return round(self._journal.elapsed / 60, 1)
+
+    def left(self, part: float = 1.0) -> float:
+        """Seconds until this part of the budget is used."""
+        return part * self._budget - self._spent
+
+    @contextmanager
+    def timing(self, *names: str) -> Iterator[None]:
+        """Work that is known by these names; a block that fails took no time."""
+        start = self._clock()
+        yield
+        seconds = self._clock() - start
+        for name in names:
+            self._write(self._journal.took(name, seconds))
+
+    def choose(self, number: int, names: tuple[str, ...]) -> None:
+        """Write down what a round takes up, counted from 0."""
+        self._write(self._journal.choose(number, names))
+
+    def check(self, name: str, images: int) -> None:
+        """Write down on how many images a candidate is checked."""
+        self._write(self._journal.check(name, images))
+
+    def conclude(self, recommendation: dict[str, object]) -> None:
+        """Write down what is recommended."""
+        write_journal(self._folder, self._journal, recommendation)
+
+    @property
+    def _spent(self) -> float:
+        return self._before + self._clock() - self._started
+
+    def _write(self, journal: Journal) -> None:
+        self._journal = replace(journal, elapsed=round(self._spent, 1))
+        write_journal(self._folder, self._journal)
