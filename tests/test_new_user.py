@@ -213,7 +213,7 @@ def test_what_is_recommended_is_applied_and_audited_again(home: Path) -> None:
         "--candidates",
         DEFENSE,
         "--budget",
-        "1",
+        "30",  # a look at both ends long before
         "--rounds",
         "1",
         "--check",
@@ -236,3 +236,4 @@ def test_what_is_recommended_is_applied_and_audited_again(home: Path) -> None:
     usual = [*OWN, "--normalize", NORMALIZE, "--defenses", DEFENSE]
     for weights, out in (("lightning.ckpt", "again-lightning"), ("flower.pt", "again-flower")):
         assert audit(home, out, *usual, "--weights", weights)["verdicts"]
+        assert "<h1>Audit of my_nets:Net on " in (home / out / "report.html").read_text()

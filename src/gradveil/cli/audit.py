@@ -28,6 +28,7 @@ from gradveil.cli.verdicts import print_efforts, print_estimate, print_left_out,
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
 from gradveil.io.locks import LOCK
+from gradveil.models import bare_name
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def audit(
     def notes(plans: tuple[AuditSettings, ...]) -> RunNotes:
         # Earlier audits of the folder are on the page too, so it takes all of their commands to repeat it.
         commands = [command_of(one, folder, data_dir=options.data_dir, lpips=lpips) for one in plans]
-        return RunNotes(title=f"Audit of {name} on {dataset}", commands=tuple(commands))
+        return RunNotes(title=f"Audit of {bare_name(name)} on {dataset}", commands=tuple(commands))
 
     with releasing(folder / CLAIM, folder / EVIDENCE, folder / LOCK, kept=folder / "records"):
         study = run_audit(

@@ -130,6 +130,11 @@ def model_name(model: Model) -> str:
     return "@".join([type(model).__name__, *around])
 
 
+def bare_name(name: str) -> str:
+    """The network in a model's name, without what is around it: `my_nets:Net` of `my_nets:Net@normalize=0.5/0.25`."""
+    return name.partition("@")[0]
+
+
 def untrained_model(name: Model, dataset: Dataset, *, seed: int = 0, classes: int | None = None) -> nn.Module:
     """A fresh model for the dataset, normalised with the statistics of its training images; `classes` if other than its own."""
     mean, std = channel_statistics(dataset.train.images)
