@@ -46,7 +46,7 @@ class ScenarioOptions:
     attacker: AttackerOption = "plain"
     batch: Annotated[int, Option(help="Images behind each gradient, up to 100.", min=1, max=100)] = 1
     client: Annotated[str, Option(help="fedsgd, or local steps: fedavg:batch=1,lr=0.01,epochs=1,order=0.")] = "fedsgd"
-    users: Annotated[int, Option(help="The attacker sees only the mean of so many users.", min=1, max=10_000)] = 1
+    users: Annotated[int, Option(help="The attacker sees only the mean of this many users.", min=1, max=10_000)] = 1
     batch_norm: Annotated[str, Option(help="Batch norm of client and attack: eval or train.")] = "eval"
     iterations: IterationsOption = None
     restarts: RestartsOption = None
@@ -70,7 +70,7 @@ def attack(
     network: NetworkOptions,
     indices: Annotated[str, Option(help="Images: 7, 0:6 (six images) or 1,5,9.")] = "0:4",
     split: SplitOption = "test",
-    stage: Annotated[int | None, Option(help="Attack after so many training steps with the defense on.", min=0)] = None,
+    stage: Annotated[int | None, Option(help="Training steps before the attack, with the defense on.", min=0)] = None,
     how: ScenarioOptions,
     unordered: Annotated[bool, Option("--unordered", help="The order of local training images is not known.")] = False,
     out: Annotated[Path, Option(help="Run folder. Records of all runs are kept there.")] = Path("runs/attack"),

@@ -91,7 +91,7 @@ def audit(
     """Attack every defense at every stage, with attackers who know it, and write a page with the verdicts.
 
     Every private image is ranked among up to 100 others of its class by how much it looks like what was rebuilt. A defense leaks
-    if the right images rank higher than luck allows. It protects if they cannot rank higher than the tolerance.
+    if the private images rank higher than chance allows. It protects if they rank no higher than the tolerance.
 
     Killed and started again, it goes on. What was attacked or trained before is not done again. Started several times at once
     with the same --out, on whatever machines, the processes divide the work.

@@ -34,9 +34,11 @@ class CuriousOptions:
     """What a curious server records."""
 
     curious_rounds: Annotated[str, Option(help="Rounds it records, 0 is the first.")] = "0"
-    curious_participant: Annotated[int, Option(help="Whose update it records.", min=0)] = 0
+    curious_participant: Annotated[
+        int, Option(help="Whose update is recorded; with --engine gloo: who records.", min=0)
+    ] = 0
     sums: Annotated[
-        str, Option(help="Record only means of so many participants, as secure aggregation shows them: 1,5,10.")
+        str, Option(help="Record only means of this many participants, as under secure aggregation: 1,5,10.")
     ] = "1"
     victims: Annotated[int, Option(help="How many participants, or sums, are attacked per round.", min=1)] = 1
     later: Annotated[bool, Option("--later", help="Record only. `gradveil curious FOLDER` attacks afterwards.")] = False
@@ -55,7 +57,7 @@ class CuriousOptions:
 def federate(
     *,
     participants: Annotated[int, Option(help="How many train together.", min=1)] = 10,
-    rounds: Annotated[int, Option(help="How often everybody shares an update.", min=1)] = 100,
+    rounds: Annotated[int, Option(help="How many rounds of sharing updates.", min=1)] = 100,
     defense: DefenseOption = "none",
     model: NewModelOption = "convnet-16",
     normalize: NormalizeOption = None,

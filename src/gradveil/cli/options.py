@@ -57,7 +57,7 @@ RateOption = Annotated[float | None, Option(help="Learning rate of the attack. D
 LabelsOption = Annotated[
     str | None, Option(help="Labels: known, read (off the gradient) or joint (searched for). Default: as published.")
 ]
-DataDirOption = Annotated[Path | None, Option(help="Folder of archives. Default: $GRADVEIL_DATA, else a cache.")]
+DataDirOption = Annotated[Path | None, Option(help="Folder with datasets. Default: $GRADVEIL_DATA, else a cache.")]
 WorkersOption = Annotated[
     int, Option(help="Processes, one thread each. The result does not depend on it.", min=1, max=10_000)
 ]

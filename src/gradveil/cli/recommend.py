@@ -45,12 +45,12 @@ def recommend(
     attacks: Annotated[str, Option(help="Names from `gradveil attack list`, with commas.")] = "fast",
     budget: Annotated[float, Option(help="Minutes of wall time, those of earlier sessions included.")] = 30.0,
     rounds: Annotated[
-        int | None, Option(min=1, help="At most so many rounds, each a closer look than the one before.")
+        int | None, Option(min=1, help="At most this many rounds, each with more images than the one before.")
     ] = None,
-    check: Annotated[int, Option(help="On how many other images the answers are checked, if the budget lasts.")] = 96,
+    check: Annotated[int, Option(help="On how many other images the answers are checked, within the budget.")] = 96,
     epochs: Annotated[
         int,
-        Option(help="Epochs of the training without a defense that a threat on a trained network begins with.", min=1),
+        Option(help="Epochs, without a defense, of the network that --threat trained attacks.", min=1),
     ] = 12,
     points: Annotated[float, Option(help="Percentage points of test accuracy that may be lost.")] = 2.0,
     out: Annotated[Path | None, Option(help="Run folder. Default: runs/recommend/DATASET-MODEL-THREAT.")] = None,
@@ -61,12 +61,12 @@ def recommend(
 ) -> None:
     """Race defenses and changes of the deployment, and say what to do and what it costs.
 
-    Every candidate is attacked on a few images, with and without knowing it, and trained briefly. Those that may still be best
-    are looked at longer, until two thirds of the budget are used or everything is decided. There are three answers: the cheapest
-    that holds, the best privacy for a few points of accuracy, and what needs no retraining. They are attacked again on images
-    that nothing was chosen by; where one breaks, the next best is taken. Each comes with the lines that apply it.
+    Every candidate is attacked on a few images, by an attacker who ignores it and one who knows it, and trained briefly. Those
+    that may still be best get more images, until two thirds of the budget are used or everything is decided. There are three
+    answers: the cheapest that holds, the best privacy for a few points of accuracy, and what needs no retraining. They are
+    attacked again on other images; where one leaks, the next best is taken. Each comes with the lines that apply it.
 
-    Killed and started again, it goes on. With a larger --budget it goes on, too.
+    Killed and started again, it goes on, also with a larger --budget.
 
     Examples:
 

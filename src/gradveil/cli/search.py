@@ -22,7 +22,7 @@ def search(
     *,
     method: ScoreOptions,
     procedure: Annotated[
-        str, Option(help="race, or published: Algorithm 1, every policy in full. It takes a hundred times as long.")
+        str, Option(help="race, or published: Algorithm 1, every policy in full. It takes far longer.")
     ] = "race",
     budget: Annotated[
         int | None, Option(help="How many policies to look at. Default: 300; published 1500.", min=1, max=1_000_000)

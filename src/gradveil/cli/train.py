@@ -44,7 +44,7 @@ def train(
         bool, Option("--halve-loss", help="Halve the loss, as the published code does by mistake.")
     ] = False,
     out: Annotated[Path | None, Option(help="Folder. Default: runs/train/DATASET-MODEL-...")] = None,
-    trainings: Annotated[int, Option(help="So many, with seeds --seed and following.", min=1, max=1000)] = 1,
+    trainings: Annotated[int, Option(help="How many trainings, with seeds from --seed on.", min=1, max=1000)] = 1,
     workers: WorkersOption = DEFAULT_WORKERS,
     backend: BackendOption = "loky",
     loaders: Annotated[int, Option(help="Processes that load images, for a single training.", min=0, max=64)] = 0,
