@@ -255,14 +255,16 @@ def test_questions_are_answered_from_all_records() -> None:
     assert places[2].startswith("Not shown: deep on data")
 
 
-@pytest.mark.parametrize(("published", "ours"), [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+@pytest.mark.parametrize(("published", "ours"), [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (-1.0, 0.0)])
 def test_a_better_score_is_named_and_only_that(published: float, ours: float) -> None:
     rng = np.random.default_rng(1)
     names = [f"{number}-1" for number in range(40)]
     places = rng.uniform(0.2, 0.8, len(names))
 
     def scored(name: str, place: float, slope: float, score: str) -> Scored:
-        return Scored(name, tuple(slope * place + (1 - slope) * rng.uniform(0, 1) + rng.normal(0, 0.01, 20)), score)
+        return Scored(
+            name, tuple(slope * place + (1 - abs(slope)) * rng.uniform(0, 1) + rng.normal(0, 0.01, 20)), score
+        )
 
     both = [
         scored(name, place, slope, score)
@@ -271,7 +273,10 @@ def test_a_better_score_is_named_and_only_that(published: float, ours: float) ->
     ]
     cells = [attacked(name, float(place)) for name, place in zip(names, places, strict=True)]
     results = {"correlation": result(*cells, scored=tuple(both))}
-    assert which_score_is_best(results)[0].endswith("identification: mine.") == (ours > published)
+    verdict = which_score_is_best(results)[0]
+    assert verdict.endswith("identification: mine.") == (ours == 1 > published)
+    # Nothing is better than what goes the wrong way, and predicts nothing.
+    assert verdict.endswith("the default. mine does clearly better than it.") == (published == -1)
     (with_psnr, with_identification) = does_it_predict(results)
     assert with_psnr.startswith("Not shown for PSNR")
     assert with_identification.startswith("It goes with identification") == (published == 1)

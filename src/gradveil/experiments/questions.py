@@ -39,8 +39,12 @@ def does_it_predict(results: Results) -> list[str]:
 
 
 def which_score_is_best(results: Results) -> list[str]:
-    """Every score against the published one, on policies, networks and stages that none was chosen on."""
+    """Every score against the published one, on policies, networks and stages that none was chosen on.
+
+    A score wins that goes with identification, and clearly more so than the published one.
+    """
     lines: list[str] = []
+    better: set[str] = set()
     winners: set[str] = set()
     for result in results.values():
         for score in dict.fromkeys(one.score for one in result.found.scored if one.score != PUBLISHED_SCORE):
@@ -53,17 +57,20 @@ def which_score_is_best(results: Results) -> list[str]:
                 gap = difference(tables[0], usual[0], tables[1], seed=result.seed)
                 said.append(f"{name} {found.spearman.words}, {gap.words} more than {PUBLISHED_SCORE}")
                 if figure == "percentiles" and gap.low > 0:
-                    winners.add(score)
+                    (winners if found.spearman.low > 0 else better).add(score)
             if said:
                 lines.append(f"{score}, Spearman with the {'; with the '.join(said)} ({_attacked_in(result)}).")
     if not lines:
         return []
-    best = ", ".join(sorted(winners))
-    verdict = (
-        f"Clearly better than the published one at identification: {best}."
-        if best
-        else ("None is clearly better at identification than the published one, which therefore stays the default.")
-    )
+    if winners:
+        verdict = f"Clearly better than the published one at identification: {', '.join(sorted(winners))}."
+    elif better:
+        verdict = (
+            f"None is shown to predict identification, so the published one stays the default. {', '.join(sorted(better))} does "
+            "clearly better than it."
+        )
+    else:
+        verdict = "None is clearly better at identification than the published one, which therefore stays the default."
     return [verdict, *lines]
 
 
