@@ -249,6 +249,14 @@ def test_an_unmeasured_cost_beats_no_measured_one() -> None:
     assert answer_questions([BARE, *leaking], plan, "mine")[2].candidate == "batch:8"
 
 
+def test_what_leaks_as_much_as_no_defense_is_no_answer() -> None:
+    clip = figures("clip:1", level=LEAKS, percentile=BARE.percentile, loss=-0.108, loss_low=-0.2, loss_high=0.01)
+    assert [one.candidate for one in answer_questions([BARE, clip], PLAN, "mine")] == [None] * 3
+    _, best, _ = answer_questions([BARE, replace(clip, percentile=BARE.percentile - 0.1)], PLAN, "mine")
+    assert best.candidate == "clip:1"
+    assert "10.8 points higher (95% interval of the loss -20.0 to +1.0)" in best.text
+
+
 def test_the_headline_says_that_every_policy_leaks() -> None:
     said = "Every policy that was tried leaks to an attacker who knows it."
     leaking = figures("3-1-7", level=LEAKS, policy=True)

@@ -52,6 +52,8 @@ def answer_questions(figures: Sequence[Figures], plan: RecommendPlan, dataset: s
     if bare.level == FAILED:
         rivals = []
     standing = [one for one in rivals if not one.leaks]
+    # What leaks as much as no defense does is no answer.
+    rivals = [one for one in rivals if not one.leaks or one.percentile < bare.percentile]
     # What a change of the deployment costs is not known: it is named, and that said, where nothing measured has its claim.
     affordable = [one for one in rivals if one.deployment or (one.loss is not None and 100 * one.loss <= plan.points)]
     ready = [one for one in rivals if not one.retraining]
@@ -118,9 +120,10 @@ def _price(one: Figures) -> str:
         why = "the training without a defense learned nothing yet" if one.accuracy is not None else "for lack of time"
         return f"What it costs in accuracy was not measured: {one.untrainable or why}."
     trainings = "one short training" if one.trainings == 1 else f"{one.trainings} short trainings"
+    change = f"{100 * abs(one.loss):.1f} points {'higher' if one.loss < 0 else 'lower'}"
     return (
-        f"Accuracy lost in {trainings} of {one.epochs} epochs: {100 * one.loss:+.1f} points (95% interval "
-        f"{100 * one.loss_low:+.1f} to {100 * one.loss_high:+.1f})."
+        f"Accuracy in {trainings} of {one.epochs} epochs: {change} "
+        f"(95% interval of the loss {100 * one.loss_low:+.1f} to {100 * one.loss_high:+.1f})."
     )
 
 

@@ -1,6 +1,6 @@
 """Algorithm 1 of Gao et al. (2021), as published: every policy is scored in full, and nothing says how sure the order is.
 
-The race of this package finds what it finds for a hundredth of the gradients (docs/search.md). This one is there to compare with.
+The race of this package finds as private policies for far fewer gradients (docs/search.md). This one is there to compare with.
 """
 
 import math
