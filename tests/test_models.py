@@ -87,6 +87,57 @@ def test_own_model_from_the_working_directory(tmp_path: Path, monkeypatch: pytes
     assert model(torch.rand(2, 3, 8, 8)).shape == (2, 4)
 
 
+ODD_NETS = """
+from torch import nn
+class Linear(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(192, 4))
+class Sized(nn.Module):
+    def __init__(self, classes=4, norm=nn.BatchNorm2d):
+        super().__init__()
+        self.norm = norm(8)
+class Three(nn.Module):
+    def __init__(self, width, depth, heads):
+        super().__init__()
+class Pair(Linear):
+    def forward(self, images):
+        return super().forward(images), images
+class Flat(Linear):
+    def forward(self, images):
+        return super().forward(images).flatten()
+class Grey(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("Sized", r"cannot be built .* expected a function that is called as function\(image_shape, classes\)"),
+        ("Three", r"cannot be built .* or one or a class that takes fewer than two arguments and needs none"),
+        ("Pair", "as its only output, got a tuple"),
+        ("Flat", r"expected logits \(1, classes\) for one image, got \(4,\)"),
+        ("Grey", r"does not take images \(3, 8, 8\): .*1 channels"),
+    ],
+)
+def test_an_own_model_that_does_not_fit_is_refused_in_one_line(
+    name: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_nets.py").write_text(ODD_NETS)
+    monkeypatch.chdir(tmp_path)
+    assert build("odd_nets:Linear", (3, 8, 8), 4).training  # a look at its output leaves the mode as it was
+    with pytest.raises(GradveilError, match=hint) as error:
+        build(f"odd_nets:{name}", (3, 8, 8), 4)
+    assert "\n" not in str(error.value)
+
+
+def test_one_class_has_no_cross_entropy() -> None:
+    with pytest.raises(GradveilError, match="2 classes or more, got 1"):
+        build("lenet", (3, 32, 32), 1)
+    build("lenet@bce", (3, 32, 32), 1)
+
+
 CARD = ModelCard("lenet", (1, 28, 28), tuple("abc"), "fashion-mnist", 3, 2.0, 0.5, "none", "0.1.0")
 
 

@@ -88,13 +88,34 @@ def test_a_models_name_says_what_is_around_it(tmp_path: Path, monkeypatch: pytes
     for name, hint in (
         ("lenet@normalize=0.5/0.25", "normalises its images itself"),
         ("loader_nets:Net@normalize=0.5", "expected means/deviations per channel"),
-        ("loader_nets:Net@normalize=0.5,0.5,0.5/1,1,1", "expected 1 means and deviations, got 3"),
+        (
+            "loader_nets:Net@normalize=0.5,0.5,0.5/1,1,1",
+            r"expected 1 means and deviations, got 3; the images are \(1, 28, 28\)",
+        ),
         ("loader_nets:Net@normalize=0.5/0", "deviations above 0"),
+        ("loader_nets:Net@normalize=127.5/127.5", "divide means and deviations by 255"),
         ("lenet@hinge", "expected loss cross-entropy, smoothing=0.1 or bce"),
         ("lenet@smoothing=1.5", "from 0 to below 1"),
     ):
         with pytest.raises(GradveilError, match=hint):
             build(name, SHAPE, 10)
+
+
+class Pair(nn.Module):
+    """A network that also returns its images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(192, 3)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.layer(images.flatten(1)), images
+
+
+def test_an_object_that_returns_a_tuple_is_refused_by_an_audit(tmp_path: Path) -> None:
+    loader = [(torch.rand(60, 3, 8, 8), torch.arange(60) % 3)]
+    with pytest.raises(GradveilError, match="got a tuple from Pair"):
+        gv.audit_model(Pair(), loader, tmp_path, images=2)
 
 
 class ViT(nn.Module):

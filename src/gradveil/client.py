@@ -216,6 +216,9 @@ def logits_and_loss(
     # Attackers differentiate twice, which of all kernels for attention only the plain one can.
     with collecting_penalties(model) as costs, sdpa_kernel(SDPBackend.MATH):
         logits = functional_call(model, dict(replaced), (batch.images,)) if replaced else model(batch.images)
+    if not isinstance(logits, Tensor):
+        got = f"{type(logits).__name__} from {type(model).__name__}"
+        raise GradveilError(f"expected a model that returns logits (images, classes) alone, got a {got}")
     return logits, sum(costs, loss_function(model)(logits, batch.labels))
 
 

@@ -99,6 +99,8 @@ def _right(network: nn.Module, some: ImageSet, normalization: InputNormalization
         for part in torch.split(to_unit(some.images), _AT_ONCE):
             scores.append(network(part if normalization is None else normalization(network, (part,))[0]))
     network.train(training)
-    if any(one.ndim != 2 or one.shape[1] != len(some.classes) for one in scores):  # nothing to compare with labels
+    if any(
+        not isinstance(one, Tensor) or one.ndim != 2 or one.shape[1] != len(some.classes) for one in scores
+    ):  # nothing to compare with labels
         return None
     return torch.cat(scores).argmax(1) == some.labels

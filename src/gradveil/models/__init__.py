@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from gradveil.datasets import channel_statistics
 from gradveil.errors import GradveilError
-from gradveil.models.losses import CROSS_ENTROPY, loss_function, with_loss
+from gradveil.models.losses import CROSS_ENTROPY, CrossEntropy, loss_function, with_loss
 from gradveil.models.normalizing import Normalize, input_normalization, parse_normalization, with_normalization
 from gradveil.models.plain import MLP, ConvNet, LeNet, ShiftInvariantNet
 from gradveil.models.resnet import BasicBlock, Bottleneck, ResNet
@@ -32,6 +32,13 @@ ImageShape = tuple[int, int, int]
 Model = str | nn.Module
 # (image_shape, classes, width=...) -> logits network; `width` is whatever number the name ends in.
 Architecture = Callable[..., nn.Module]
+
+# What somebody's own code raises where it was written for other images or arguments.
+_MODEL_ERRORS = (RuntimeError, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+_HOW_TO_NAME = (
+    "expected a function that is called as function(image_shape, classes), "
+    "or one or a class that takes fewer than two arguments and needs none"
+)
 
 
 def _cifar_resnet(image_shape: ImageShape, classes: int, *, depth: int, width: int) -> ResNet:
@@ -87,8 +94,13 @@ def build(
         else:
             given = parse_normalization(one.removeprefix("normalize="))
             if len(given.mean) not in (1, image_shape[0]):
-                raise GradveilError(f"{one!r}: expected {image_shape[0]} means and deviations, got {len(given.mean)}")
+                got = f"{len(given.mean)}; the images are {image_shape}"
+                raise GradveilError(f"{one!r}: expected {image_shape[0]} means and deviations, got {got}")
             network = with_normalization(network, given.mean, given.std)
+    if ":" not in name and classes < 2 and isinstance(loss_function(network), CrossEntropy):
+        raise GradveilError(
+            f"model {name!r}: expected images of 2 classes or more, got {classes}; the cross entropy of one class has no gradient"
+        )
     return network
 
 
@@ -105,19 +117,40 @@ def _build_bare(
     with _seeding(derive_seed(seed, "weights", name)):
         try:
             network = architecture(image_shape, classes)
-        except (RuntimeError, ZeroDivisionError, ValueError, TypeError) as error:
-            how = f" as function(image_shape, classes), here ({image_shape}, {classes})" if ":" in name else ""
-            raise GradveilError(f"model {name!r} cannot be built for images {image_shape}{how}: {error}") from error
-    if ":" in name:
-        if not isinstance(network, nn.Module):
-            raise GradveilError(f"model {name!r}: expected a torch.nn.Module, got {type(network).__name__}")
-        return network
+        except _MODEL_ERRORS as error:
+            how = f"; {_HOW_TO_NAME}" if ":" in name else ""
+            raise GradveilError(f"model {name!r} cannot be built for images {image_shape}: {error}{how}") from error
+        if ":" in name:
+            _check_own(name, network, image_shape)
+            return network
     if min(image_shape[1:]) < 9 and isinstance(network, ConvNet):
         raise GradveilError(
             f"model {name!r} needs images of at least 9x9 pixels, got {image_shape[1]}x{image_shape[2]}"
         )
     normalize = Normalize(mean or [0.5] * image_shape[0], std or [0.25] * image_shape[0])
     return nn.Sequential(OrderedDict(normalize=normalize, net=network))
+
+
+def _check_own(name: str, network: object, image_shape: ImageShape) -> None:
+    """Show a model of somebody's own one black image: it has to take it and to return logits."""
+    if not isinstance(network, nn.Module):
+        raise GradveilError(f"model {name!r}: expected a torch.nn.Module, got {type(network).__name__}")
+    modes = [(module, module.training) for module in network.modules()]
+    try:
+        with torch.no_grad():
+            logits = network.eval()(torch.zeros(1, *image_shape))
+    except _MODEL_ERRORS as error:
+        raise GradveilError(f"model {name!r} does not take images {image_shape}: {error}") from error
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    if not isinstance(logits, Tensor):
+        got = type(logits).__name__
+        raise GradveilError(
+            f"model {name!r}: expected logits (images, classes) as its only output, got a {got}; wrap it"
+        )
+    if logits.ndim != 2 or len(logits) != 1:
+        raise GradveilError(f"model {name!r}: expected logits (1, classes) for one image, got {tuple(logits.shape)}")
 
 
 def model_name(model: Model) -> str:

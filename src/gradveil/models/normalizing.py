@@ -38,6 +38,10 @@ class InputNormalization:
             raise GradveilError(f"expected as many means as deviations, 1 or 3 (one per channel), got {got}")
         if not all(0 < value < float("inf") for value in self.std) or not all(abs(value) < 1e6 for value in self.mean):
             raise GradveilError(f"expected finite means and deviations above 0, got {self.mean} and {self.std}")
+        if any(value > 1 for value in self.mean):
+            raise GradveilError(
+                f"expected means of pixels from 0 to 1, got {self.mean}; for pixels up to 255 divide means and deviations by 255"
+            )
 
     def __call__(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         images = inputs[0]
