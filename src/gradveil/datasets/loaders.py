@@ -7,6 +7,7 @@ from torch import Tensor
 
 from gradveil.datasets.selection import split_indices
 from gradveil.errors import GradveilError
+from gradveil.randomness import seeding_torch
 from gradveil.types import Dataset, ImageSet, to_bytes
 
 # Batches (images, labels, ...), images (B, C, H, W), labels whole numbers (B,).
@@ -32,8 +33,7 @@ def images_from_loader(
     """
     images: list[Tensor] = []
     labels: list[Tensor] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeding_torch(seed):
         for number, batch in enumerate(loader):
             if (
                 not isinstance(batch, tuple | list)

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from gradveil.datasets import channel_statistics
@@ -24,7 +23,7 @@ from gradveil.models.plain import MLP, ConvNet, LeNet, ShiftInvariantNet
 from gradveil.models.resnet import BasicBlock, Bottleneck, ResNet
 from gradveil.models.structure import copy_module
 from gradveil.naming import unknown
-from gradveil.randomness import derive_seed
+from gradveil.randomness import derive_seed, seeding_torch
 from gradveil.types import Dataset
 
 ImageShape = tuple[int, int, int]
@@ -102,7 +101,7 @@ def _build_bare(
     std: Sequence[float] | None,
 ) -> nn.Module:
     architecture = _own_architecture(name) if ":" in name else _named_architecture(name)
-    with _seeding(derive_seed(seed, "weights", name)):
+    with seeding_torch(derive_seed(seed, "weights", name)):
         try:
             network = architecture(image_shape, classes)
         except (RuntimeError, ZeroDivisionError, ValueError, TypeError) as error:
@@ -191,11 +190,3 @@ def _importing_from_here() -> Iterator[None]:
         yield
     finally:
         sys.path.remove(here)
-
-
-@contextmanager
-def _seeding(seed: int) -> Iterator[None]:
-    # torch.nn draws initial weights from the global stream only; borrow it and put it back.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
