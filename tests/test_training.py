@@ -396,6 +396,7 @@ def test_a_card_with_a_strange_defense_is_refused(
         ('"seed": 0', '"seed": Infinity'),
         ('"epochs": 1.0', '"epochs": 1' + 400 * "0"),
         ('"image_shape": [1, 28, 28]', '"image_shape": [1, 28]'),
+        ('"image_shape": [1, 28, 28]', '"image_shape": [1, 0, 28]'),
         ('"dataset": "few"', f'"dataset": {"[" * 9000}'),
     ],
 )
