@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from gradveil.datasets.classes import numbered_classes
 from gradveil.datasets.selection import split_indices
 from gradveil.errors import GradveilError
 from gradveil.randomness import seeding_torch
@@ -48,7 +49,7 @@ def images_from_loader(
     if not images:
         raise GradveilError(f"{name}: expected at least one batch, got none")
     found = torch.cat(labels)[:most]
-    named = tuple(map(str, range(int(found.max()) + 1))) if classes is None else tuple(classes)
+    named = numbered_classes(int(found.max()), name) if classes is None else tuple(classes)
     return ImageSet(torch.cat(images)[:most], found, named)
 
 
