@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from gradveil.datasets import channel_statistics
 from gradveil.errors import GradveilError
+from gradveil.io.memory import memory_bytes
 from gradveil.models.losses import CROSS_ENTROPY, loss_function, with_loss
 from gradveil.models.normalizing import Normalize, input_normalization, parse_normalization, with_normalization
 from gradveil.models.plain import MLP, ConvNet, LeNet, ShiftInvariantNet
@@ -103,6 +105,8 @@ def _build_bare(
     architecture = _own_architecture(name) if ":" in name else _named_architecture(name)
     with seeding_torch(derive_seed(seed, "weights", name)):
         try:
+            if ":" not in name:
+                _check_room(architecture, name, image_shape, classes)
             network = architecture(image_shape, classes)
         except (RuntimeError, ZeroDivisionError, ValueError, TypeError) as error:
             how = f" as function(image_shape, classes), here ({image_shape}, {classes})" if ":" in name else ""
@@ -154,9 +158,24 @@ def _named_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
     return partial(architecture, width=width)
 
 
+def _check_room(
+    architecture: Callable[[ImageShape, int], nn.Module], name: str, image_shape: ImageShape, classes: int
+) -> None:
+    """Refuse a model that would take more than half of this machine's memory, before any of it is taken."""
+    with torch.device("meta"):
+        needed, most = 4 * parameter_count(architecture(image_shape, classes)), memory_bytes() // 2
+    if needed > most:
+        raise GradveilError(
+            f"model {name!r} takes {needed / 2**30:.1f} GiB for images {image_shape} in {classes} classes, expected at most "
+            f"{most / 2**30:.1f} GiB, half of this machine's memory"
+        )
+
+
 def _own_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
     module_name, _, function_name = name.partition(":")
     try:
+        if module_name.startswith("."):
+            raise ValueError("a relative name")
         with _importing_from_here():
             module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
