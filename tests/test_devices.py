@@ -408,6 +408,12 @@ def test_auto_is_what_is_there_and_says_so(strict: Device, capfd: pytest.Capture
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("name", ["hpu", "cuda:-1", "meta", "", "nonsense"])
+def test_devices_that_torch_has_names_for_only_are_refused(name: str) -> None:
+    with pytest.raises(GradveilError, match=f"expected device auto, cpu.*, got '{name}'"):
+        parse_device(name)
+
+
 def test_devices_are_called_by_one_name() -> None:
     assert [parse_device(text).text for text in ("cpu", "cpu:0", "cpu,precision=high")] == [
         "cpu",

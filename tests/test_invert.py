@@ -56,6 +56,14 @@ def test_a_saved_gradient_of_somebody_elses_model(saved: tuple[nn.Module, Path, 
     assert float(metrics.psnr(found.images, batch.images)) > 30
 
 
+def test_dropout_is_drawn_by_the_seed(fashion: Dataset) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.Dropout(0.5), nn.Linear(8, 10))
+    gradients = share(model, Batch(to_unit(fashion.test.images[:1]), fashion.test.labels[:1]))
+    found = [invert(model, gradients, [0], attack="fast:iterations=2", image_shape=SHAPE).images for _ in range(2)]
+    assert torch.equal(found[0], found[1])
+
+
 def test_a_saved_update_of_several_images(fashion: Dataset) -> None:
     model = build("lenet", SHAPE, 10).eval()
     batch = Batch(to_unit(fashion.test.images[:2]), fashion.test.labels[:2])

@@ -194,3 +194,15 @@ def test_a_network_is_looked_through_once_where_it_does_not_change() -> None:
     assert list(now.parameters) == [name for name, _ in model.named_parameters()]
     assert list(now.buffers) == [name for name, _ in model.named_buffers()]
     assert now.of_kind(nn.Linear) == (model[0], model[2])
+
+
+@pytest.mark.parametrize("name", ["resnet152-8192", "mlp-8192"])
+def test_models_that_no_machine_holds_are_refused_before_they_are_made(name: str) -> None:
+    with pytest.raises(GradveilError, match=rf"model '{name}' takes .* GiB for images \(3, 4096, 4096\) in 10 classes"):
+        build(name, (3, 4096, 4096), 10)
+
+
+@pytest.mark.parametrize("name", ["..nets:Net", ".nets:Net"])
+def test_relative_names_of_own_models_are_refused(name: str) -> None:
+    with pytest.raises(GradveilError, match=r"expected package\.module:function"):
+        build(name, (1, 28, 28), 10)

@@ -1,5 +1,6 @@
 """Weights that somebody saved with torch, Lightning or safetensors, without a card of ours."""
 
+import hashlib
 import json
 import pickle
 import zipfile
@@ -119,6 +120,54 @@ def test_damaged_and_foreign_files_are_one_line(tmp_path: Path, monkeypatch: pyt
         archive.writestr("archive/data.pkl", bytes(2**21))
     with pytest.raises(GradveilError, match="GiB, expected at most"):
         load_state(net(0), path)
+
+
+def test_an_archive_with_a_damaged_directory_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "w.pt"
+    torch.save(net(1).state_dict(), path)
+    path.write_bytes(path.read_bytes().replace(b"PK\x01\x02", b"PK\x01\x03"))
+    with pytest.raises(GradveilError, match=r"w\.pt: not a readable file of torch\.save \(BadZipFile"):
+        load_state(net(0), path)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of its own kinds of tensors
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Tensor.to_sparse, "is sparse"),
+        (Tensor.to_sparse_csr, "is sparse"),
+        (lambda one: torch.quantize_per_tensor(one, 0.1, 0, torch.qint8), "is sparse, quantized"),
+        (lambda one: one.to("meta"), "without values"),
+        (lambda one: one.to(torch.complex64), "complex numbers, expected torch.float32"),
+        (lambda one: 1e300 * one.double().sign(), "NaN or infinite"),
+    ],
+    ids=["sparse", "csr", "quantized", "meta", "complex", "too large"],
+)
+def test_tensors_that_no_network_computes_with_are_one_line(
+    change: Callable[[Tensor], Tensor], said: str, tmp_path: Path
+) -> None:
+    state = net(1).state_dict()
+    torch.save(state | {"3.weight": change(state["3.weight"])}, tmp_path / "w.pt")
+    with pytest.raises(GradveilError, match=rf"w\.pt: '3\.weight' (holds )?.*{said}"):
+        load_state(net(0), tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.bfloat16, torch.float64])
+def test_weights_of_any_precision_are_read(kind: torch.dtype, tmp_path: Path) -> None:
+    state = net(1).state_dict()
+    save_file(state | {"3.weight": state["3.weight"].to(kind)}, tmp_path / "w.safetensors")
+    network = net(0)
+    load_state(network, tmp_path / "w.safetensors")
+    assert torch.equal(network.state_dict()["3.weight"], state["3.weight"].to(kind).float())
+
+
+def test_contents_of_any_precision_are_told_apart() -> None:
+    kinds = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.bool, torch.int64)
+    hashes = {tensors.content_hash([torch.tensor(value).to(kind)]) for kind in kinds for value in (0, 1)}
+    assert len(hashes) == 2 * len(kinds)
+    values = torch.arange(6.0).view(2, 3).T
+    plain = hashlib.sha256(repr((torch.float32, (3, 2))).encode() + values.contiguous().numpy().tobytes())
+    assert tensors.content_hash([values]) == plain.digest()
 
 
 def test_gradients_may_be_saved_with_torch_too(tmp_path: Path) -> None:

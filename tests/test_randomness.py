@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradveil.randomness import generator, hashed_uniform
+from gradveil.randomness import generator, hashed_uniform, seeding_torch
 
 
 def test_uniform_fills_the_unit_interval_evenly() -> None:
@@ -32,3 +32,13 @@ def test_streams_of_other_names_and_seeds_differ() -> None:
     assert all(not torch.equal(a, b) for i, a in enumerate(draws) for b in draws[:i])
     assert generator(0, "a").initial_seed() != generator(0, "b").initial_seed()
     assert generator(0, "a").initial_seed() == generator(0, "a").initial_seed()
+
+
+def test_torchs_own_stream_is_put_back() -> None:
+    state = torch.get_rng_state()
+    draws = []
+    for _ in range(2):
+        with seeding_torch(3):
+            draws.append(torch.rand(4))
+    assert torch.equal(draws[0], draws[1])
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,5 +1,6 @@
 """Threat models: their files and names, what they make of an audit, and how they are shown."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gradveil.defenses import NoDefense, Prune
 from gradveil.errors import GradveilError
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.threats import threat_of, threats_in
+from gradveil.io.files import write_json
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import Share
 from gradveil.leakage.threat import THREATS, Clients, Knowledge, Threat, parse_threat, read_threat
@@ -233,3 +235,33 @@ def test_a_training_is_a_threat_by_itself(tmp_path: Path) -> None:
         threats_in(tmp_path)
     with pytest.raises(GradveilError, match="images = 100"):
         threat_of(replace(plan, batch=None), 1, name="ours")
+
+
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("ours", "ours sum of"),
+        ("my+run (2)", "my run 2 sum of"),
+        ("_x", "training _x sum of"),
+        ("l" * 90, "l" * 40 + " sum of"),
+        ("+", "training sum of"),
+    ],
+)
+def test_a_training_may_be_kept_in_a_folder_of_any_name(name: str, called: str, tmp_path: Path) -> None:
+    plan = json.loads(FederatedPlan("fashion-mnist-tenth", "lenet").to_json())
+    write_json(tmp_path / name / "settings.json", plan | {"curious": {"sums": [1, 4]}})
+    assert [one.name for one in threats_in(tmp_path / name)] == [f"{called} 1", f"{called} 4"]
+
+
+@pytest.mark.parametrize("sums", ["[1e999]", '["x"]', "[" * 9000, "3"])
+def test_damaged_settings_of_a_training_are_one_line(sums: str, tmp_path: Path) -> None:
+    plan = FederatedPlan("fashion-mnist-tenth", "lenet").to_json()
+    (tmp_path / "settings.json").write_text(f'{plan[:-1]}, "curious": {{"sums": {sums}}}}}')
+    with pytest.raises(GradveilError, match=r"settings\.json: not the settings of a training"):
+        threats_in(tmp_path)
+
+
+def test_a_threat_file_that_is_nested_without_end_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "deep.toml").write_text("a = " + "[" * 20_000)
+    with pytest.raises(GradveilError, match=r"deep\.toml: not a threat model"):
+        parse_threat(str(tmp_path / "deep.toml"))

@@ -20,6 +20,7 @@ from gradveil.defenses import (
     parse_defense,
     with_expected_batch,
 )
+from gradveil.defenses.words import defense_in_words
 from gradveil.errors import GradveilError
 from gradveil.transforms import LIBRARY, Policy
 from gradveil.transforms.sampling import random_policies
@@ -122,3 +123,10 @@ def test_random_and_a_policy_in_a_chain_draw_apart(fashion: Dataset) -> None:
     expected = Chain((Augment(members[0].policy), members[1]))
     found = Chain(members).images(images, seed=0, indices=indices)
     assert torch.equal(found, expected.images(images, seed=0, indices=indices))
+
+
+def test_train_only_again_and_again_is_one_line() -> None:
+    nested = 5000 * "train-only:" + "prune:0.7"
+    with pytest.raises(GradveilError, match="expected one defense behind train-only"):
+        parse_defense(nested)
+    assert defense_in_words(nested) == nested  # what cannot be read stays as it is

@@ -39,6 +39,7 @@ from gradveil.training.batches import (
     crop_and_flip,
     training_loader,
 )
+from gradveil.training.early import train_steps
 from gradveil.training.networks import load_model
 from gradveil.transforms import Policy, PolicyFile, Provenance, save_policy
 from gradveil.types import Batch, Dataset, Gradients, ImageSet, to_unit
@@ -302,6 +303,21 @@ def test_defended_training_equals_a_loop_by_hand(few: Dataset, tmp_path: Path, n
         assert torch.equal(state[tensor_name], tensor), tensor_name
 
 
+@pytest.mark.parametrize("defense", ["none", "soteria"])
+def test_dropout_is_drawn_by_seed_and_step(few: Dataset, tmp_path: Path, defense: str) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 10))
+    weights: list[dict[str, torch.Tensor]] = []
+    for state in (1, 2):  # of whoever calls
+        torch.manual_seed(state)
+        result = train(few, model, tmp_path / str(state), recipe=Recipe(epochs=1), defense=parse_defense(defense))
+        early = untrained_model(model, few)
+        train_steps(early, few, 3, defense=parse_defense(defense))
+        weights.append(load_file(result.weights) | {f"early {name}": one for name, one in early.state_dict().items()})
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
 def test_a_defense_that_computes_the_gradient_cannot_be_halved(few: Dataset, tmp_path: Path) -> None:
     with pytest.raises(GradveilError, match="computes its own gradient"):
         train(few, "mlp-8", tmp_path, recipe=Recipe(epochs=1, halve_loss=True), defense=Doubled())
@@ -380,6 +396,7 @@ def test_a_card_with_a_strange_defense_is_refused(
         ('"seed": 0', '"seed": Infinity'),
         ('"epochs": 1.0', '"epochs": 1' + 400 * "0"),
         ('"image_shape": [1, 28, 28]', '"image_shape": [1, 28]'),
+        ('"image_shape": [1, 28, 28]', '"image_shape": [1, 0, 28]'),
         ('"dataset": "few"', f'"dataset": {"[" * 9000}'),
     ],
 )

@@ -99,7 +99,7 @@ def parse_device(text: str, precision: str = "highest") -> Device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)[0].item()  # the one question that every device answers
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         why = f" ({reason})" if len(reason) < _LONGEST_REASON else ""
         raise GradveilError(f"expected device {', '.join([AUTO, 'cpu', *found])}, got {text!r}{why}") from error

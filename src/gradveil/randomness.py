@@ -1,10 +1,13 @@
 """Random streams that depend on names, never on the order of calls.
 
-Two needs, two functions: `generator` seeds a `torch.Generator` for a named purpose, `hashed_uniform` draws one number per
-image from the image's own index, so that batch size, worker count and interruptions cannot change a draw.
+Three needs, three functions: `generator` seeds a `torch.Generator` for a named purpose, `hashed_uniform` draws one number per
+image from the image's own index, so that batch size, worker count and interruptions cannot change a draw, and
+`seeding_torch` is for code of others, which draws from torch's own stream.
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +24,17 @@ def derive_seed(seed: int, *path: str | int) -> int:
 def generator(seed: int, *path: str | int) -> torch.Generator:
     """A CPU generator for the stream called `path` under `seed`."""
     return torch.Generator().manual_seed(derive_seed(seed, *path))
+
+
+@contextmanager
+def seeding_torch(seed: int) -> Iterator[None]:
+    """Within the block torch's own streams begin at `seed`; afterwards that of the CPU is where it was before.
+
+    New layers draw their weights from it, dropout what it drops, and other people's loaders their order.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def hashed_uniform(indices: Tensor, seed: int, *path: str | int) -> Tensor:

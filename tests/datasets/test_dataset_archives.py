@@ -91,6 +91,29 @@ def test_sparse_members_of_a_tar_are_refused(tmp_path):
         open_archive(tmp_path / "x.tar")
 
 
+@pytest.mark.parametrize("kind", [b"0", b"L"], ids=["file", "long name"])
+def test_sizes_that_no_number_holds_are_refused(kind, tree, tmp_path):
+    path = make("tar", tree, tmp_path)
+    data = bytearray(path.read_bytes())
+    start = data.find(b"a/000.png")
+    data[start + 124 : start + 136] = b"\x80" + b"\x7f" * 11  # a size of eleven bytes
+    data[start + 156 : start + 157] = kind
+    data[start + 148 : start + 156] = b" " * 8
+    data[start + 148 : start + 156] = b"%06o\0 " % sum(data[start : start + 512])
+    path.write_bytes(data)
+    with pytest.raises(GradveilError, match=r"x\.tar is not a readable archive"):
+        open_archive(path)
+
+
+def test_a_zip_member_without_a_name_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("#.png", b"")
+    # Python ends a name at its first NUL.
+    (tmp_path / "x.zip").write_bytes((tmp_path / "x.zip").read_bytes().replace(b"#.png", b"\0.png"))
+    with pytest.raises(GradveilError, match=r"x\.zip is not a readable archive"):
+        open_archive(tmp_path / "x.zip")
+
+
 def test_names_may_start_with_the_present_folder(tree, tmp_path):
     with tarfile.open(tmp_path / "x.tar", "w") as archive:
         archive.add(tree, ".")

@@ -5,6 +5,7 @@ import torch
 from layouts import balanced, colour, png
 
 from gradveil.datasets import load
+from gradveil.datasets.hub import _Rows
 from gradveil.errors import GradveilError
 
 datasets = pytest.importorskip("datasets", reason="the extra gradveil[hf] is not installed")
@@ -100,6 +101,19 @@ def test_a_damaged_row_is_named(tmp_path, fashion):
     (tmp_path / "d").mkdir()
     datasets.Dataset.from_dict(values, features=features).to_parquet(str(tmp_path / "d/train-0.parquet"))
     with pytest.raises(GradveilError, match=r"hf:.*/d train row \d: not a readable image"):
+        load(f"hf:{tmp_path}/d")
+
+
+@pytest.mark.parametrize(("path", "why"), [("nowhere.png", "No such file"), ("/dev/zero", "a device")])
+def test_a_row_whose_file_cannot_be_read_is_named(path, why):
+    rows = _Rows("hf:d train", [{"image": {"bytes": None, "path": path}}], "image")
+    with pytest.raises(GradveilError, match=rf"hf:d train row 0: {path}: .*{why}"):
+        rows.read("0")
+
+
+def test_a_label_of_billions_is_refused(tmp_path, fashion):
+    write(tmp_path / "d", "train", fashion.train.images[:2], label=(datasets.Value("int64"), [0, 10**12]))
+    with pytest.raises(GradveilError, match=r"hf:.*: expected labels 0 to 99999, got 1000000000000"):
         load(f"hf:{tmp_path}/d")
 
 

@@ -110,3 +110,8 @@ def test_what_is_not_a_pair_or_empty_is_an_error(fashion):
 def test_labels_beyond_the_class_names_are_an_error(fashion):
     with pytest.raises(GradveilError, match=r"0\.\.1 for 2 classes"):
         from_samples(Torchvisionish(list(fashion.train.images[:2]), [0, 7], ["a", "b"]))
+
+
+def test_a_label_of_billions_is_refused(fashion):
+    with pytest.raises(GradveilError, match="samples: expected labels 0 to 99999, got 1000000000000"):
+        from_samples([(fashion.train.images[0], 10**12)])

@@ -13,6 +13,7 @@ from gradveil.errors import GradveilError
 from gradveil.io.tensors import read_tensors
 from gradveil.models import ImageShape
 from gradveil.models.losses import Loss, with_loss
+from gradveil.randomness import derive_seed, seeding_torch
 from gradveil.types import Gradients, ImageSet
 
 
@@ -61,7 +62,8 @@ def invert(
         public=public,
     )
     chosen = parse_attack(attack) if isinstance(attack, str) else attack
-    return chosen(evidence, seed=seed, on_iteration=on_iteration)
+    with seeding_torch(derive_seed(seed, "layers")):  # the model may be in training mode
+        return chosen(evidence, seed=seed, on_iteration=on_iteration)
 
 
 def _label_tensor(labels: Tensor | Sequence[int]) -> Tensor:

@@ -37,6 +37,8 @@ _BROKEN = (
     EOFError,
     OSError,
     ValueError,  # a size or an offset beyond the end of the file
+    OverflowError,  # tarfile on a size that no number of the system holds
+    IndexError,  # zipfile on a member without a name
     RuntimeError,  # zipfile on encrypted members
     NotImplementedError,  # zipfile on a compression method it does not know
 )

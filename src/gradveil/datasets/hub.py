@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from gradveil.datasets.classes import numbered_classes
 from gradveil.datasets.encoded import EncodedSet
 from gradveil.datasets.entries import Parts
 from gradveil.datasets.selection import split_indices
+from gradveil.datasets.sources import LARGEST_FILE
 from gradveil.errors import GradveilError
+from gradveil.io.files import read_bytes
 
 if TYPE_CHECKING:
     import datasets
@@ -43,7 +46,12 @@ class _Rows:
         image = self.images[int(name)][self.column]
         if image is None or (image["bytes"] is None and image["path"] is None):
             raise GradveilError(f"{self.where(name)} has no image")
-        return bytes(image["bytes"] if image["bytes"] is not None else Path(image["path"]).read_bytes())
+        if image["bytes"] is not None:
+            return bytes(image["bytes"])
+        try:
+            return read_bytes(Path(image["path"]), largest=LARGEST_FILE)
+        except GradveilError as error:
+            raise GradveilError(f"{self.where(name)}: {image['path']}: {error}") from error
 
     def where(self, name: str) -> str:
         return f"{self.title} row {name}"
@@ -102,7 +110,7 @@ def _class_names(base: str, rows: "datasets.Dataset") -> tuple[str, ...]:
         return tuple(str(name) for name in feature.names)
     values = set(rows[column])
     if all(isinstance(value, int) and value >= 0 for value in values) and values:
-        return tuple(str(label) for label in range(max(values) + 1))
+        return numbered_classes(max(values), f"hf:{base}")
     if all(isinstance(value, str) for value in values) and values:
         return tuple(sorted(values))
     raise GradveilError(f"hf:{base} column {column} must hold class numbers or names, got {feature}")

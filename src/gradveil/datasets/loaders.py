@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from gradveil.datasets.classes import numbered_classes
 from gradveil.datasets.selection import split_indices
 from gradveil.errors import GradveilError
+from gradveil.randomness import seeding_torch
 from gradveil.types import Dataset, ImageSet, to_bytes
 
 # Batches (images, labels, ...), images (B, C, H, W), labels whole numbers (B,).
@@ -32,8 +34,7 @@ def images_from_loader(
     """
     images: list[Tensor] = []
     labels: list[Tensor] = []
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeding_torch(seed):
         for number, batch in enumerate(loader):
             if (
                 not isinstance(batch, tuple | list)
@@ -48,7 +49,7 @@ def images_from_loader(
     if not images:
         raise GradveilError(f"{name}: expected at least one batch, got none")
     found = torch.cat(labels)[:most]
-    named = tuple(map(str, range(int(found.max()) + 1))) if classes is None else tuple(classes)
+    named = numbered_classes(int(found.max()), name) if classes is None else tuple(classes)
     return ImageSet(torch.cat(images)[:most], found, named)
 
 

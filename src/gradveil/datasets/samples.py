@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gradveil.datasets.classes import numbered_classes
 from gradveil.datasets.stacking import same_channels, stack
 from gradveil.errors import GradveilError
 from gradveil.types import Dataset, ImageSet, to_bytes
@@ -40,7 +41,8 @@ def from_samples(samples: Samples, *, name: str = "samples", classes: Sequence[s
 
     names = [f"{name}[{index}]" for index in range(len(samples))]
     pixels = stack(images(), names, "give the samples a transform that resizes them")
-    return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), _classes(samples, classes, labels))
+    named = _classes(samples, classes, labels, name)
+    return ImageSet(pixels, torch.tensor(labels, dtype=torch.int64), named)
 
 
 def dataset_from_samples(
@@ -56,11 +58,11 @@ def dataset_from_samples(
     return Dataset(name, ImageSet(pixels[0], first.labels, longest), ImageSet(pixels[1], second.labels, longest))
 
 
-def _classes(samples: Samples, given: Sequence[str] | None, labels: list[int]) -> tuple[str, ...]:
+def _classes(samples: Samples, given: Sequence[str] | None, labels: list[int], name: str) -> tuple[str, ...]:
     declared = given if given is not None else getattr(samples, "classes", None)
     if declared is None:
-        return tuple(str(label) for label in range(max(labels) + 1))
-    return tuple(str(name) for name in declared)
+        return numbered_classes(max(labels), name)
+    return tuple(str(one) for one in declared)
 
 
 def _label(label: SupportsInt, where: str) -> int:

@@ -17,6 +17,7 @@ from gradveil.defenses.train_only import TrainOnly, as_attacked, with_expected_b
 from gradveil.errors import GradveilError
 from gradveil.naming import parse_settings, unknown
 from gradveil.transforms import OPERATIONS, Policy, load_policy
+from gradveil.transforms.library import short
 
 __all__ = [
     "DEFENSES",
@@ -83,8 +84,11 @@ def parse_defense(text: str, *, files: bool = True) -> Defense:
         return Chain(tuple(parse_defense(part, files=files) for part in parts))
     name, colon, settings = text.strip().partition(":")
     if name == TrainOnly.name:
-        if not settings.strip():
-            raise GradveilError(f"expected a defense behind train-only, such as train-only:prune:0.7, got {text!r}")
+        # Twice is refused before it is followed, however often it is there.
+        if not settings.strip() or settings.strip().startswith(f"{TrainOnly.name}:"):
+            raise GradveilError(
+                f"expected one defense behind train-only, such as train-only:prune:0.7, got {short(text)}"
+            )
         return TrainOnly(parse_defense(settings, files=files))
     if each_random(text) is not None:
         raise GradveilError(f"{text.strip()} is several defenses, expected one, such as random or random:member=0")

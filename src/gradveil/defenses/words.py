@@ -48,8 +48,9 @@ def distinct_words(defenses: Iterable[str]) -> dict[str, str]:
 
 
 def _one(defense: str) -> str:
-    if defense.startswith(_TRAIN_ONLY):
-        return f"{_one(defense.removeprefix(_TRAIN_ONLY))}, in training only"
+    inner = defense.removeprefix(_TRAIN_ONLY)
+    if inner != defense and not inner.startswith(_TRAIN_ONLY):
+        return f"{_one(inner)}, in training only"
     name, _, settings = defense.partition(":")
     if name in _NAMES:
         return f"{_NAMES[name]} {settings.replace('=', ' ').replace(',', ', ').replace('_', ' ')}".strip()

@@ -16,7 +16,7 @@ from gradveil.io.tensors import content_hash
 from gradveil.models import untrained_model
 from gradveil.models.stochastic import drawing, normal_source
 from gradveil.models.structure import structure_of
-from gradveil.randomness import derive_seed, generator, hashed_uniform
+from gradveil.randomness import derive_seed, generator, hashed_uniform, seeding_torch
 from gradveil.training.batches import crop_and_flip
 from gradveil.types import Batch, Dataset, Gradients, ImageSet, to_channels_last
 
@@ -112,9 +112,7 @@ class Participant:
             network.train()
         draws = normal_source(generator(self.plan.seed, "draws", number, self.number))
         try:
-            # Layers such as dropout use the global random stream: it is put back afterwards.
-            with drawing(network, draws), torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(derive_seed(self.plan.seed, "layers", number, self.number))
+            with drawing(network, draws), seeding_torch(derive_seed(self.plan.seed, "layers", number, self.number)):
                 yield buffers
         finally:
             with torch.no_grad():

@@ -1,6 +1,7 @@
 """The threats of a collaborative training, from what it wrote down of itself."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated.folder import SETTINGS
 from gradveil.federated.plan import LARGEST_PLAN, FederatedPlan
 from gradveil.io.files import parse_file
+from gradveil.io.typed_json import parse_json
 from gradveil.leakage.threat import Clients, Knowledge, Threat
 
 
@@ -18,7 +20,7 @@ def threats_in(folder: Path) -> tuple[Threat, ...]:
     It has no labels and no order of the images, batch norm is at work, and it attacks as the participants train.
     """
     plan, sums = parse_file(folder / SETTINGS, _parse, largest=2 * LARGEST_PLAN, remedy="expected a folder of federate")
-    return tuple(threat_of(plan, count, name=f"{folder.resolve().name} sum of {count}") for count in sums)
+    return tuple(threat_of(plan, count, name=f"{_called(folder)} sum of {count}") for count in sums)
 
 
 def threat_of(plan: FederatedPlan, summed: int, *, name: str) -> Threat:
@@ -36,14 +38,20 @@ def threat_of(plan: FederatedPlan, summed: int, *, name: str) -> Threat:
             optimizer=client.optimizer,
             momentum=client.momentum,
         )
-    return Threat(name[:60], knows=Knowledge(labels="read", order=False), clients=clients)
+    return Threat(name, knows=Knowledge(labels="read", order=False), clients=clients)
+
+
+def _called(folder: Path) -> str:
+    """The name of a folder as a threat can have it, with room for what is said behind it."""
+    plain = re.sub(r"[^\w.-]+", " ", folder.resolve().name)[:40].strip()
+    return plain if re.match(r"[A-Za-z0-9]", plain) else f"training {plain}".strip()
 
 
 def _parse(text: str) -> tuple[FederatedPlan, tuple[int, ...]]:
     try:
-        raw = json.loads(text)
+        raw = parse_json(text)
         around = {name: raw.pop(name, None) for name in ("curious", "topology", "device")}
         sums = tuple(int(one) for one in (around["curious"] or {}).get("sums", (1,)))
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, OverflowError, RecursionError, AttributeError, TypeError) as error:
         raise GradveilError(f"not the settings of a training ({type(error).__name__})") from error
     return FederatedPlan.from_json(json.dumps(raw)), sums

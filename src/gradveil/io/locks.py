@@ -56,11 +56,12 @@ def opening_locks(folder: Path) -> Iterator[Locks]:
     try:
         yield Locks(descriptor)
     except BaseException:
-        if made and [*folder.iterdir()] == [path]:
-            path.unlink()
-            for empty in made:
-                with suppress(OSError):
-                    empty.rmdir()
+        if made:
+            with suppress(OSError):  # somebody else removes it, or has put something into a folder above it
+                if [*folder.iterdir()] == [path]:
+                    path.unlink()
+                    for empty in made:
+                        empty.rmdir()
         raise
     finally:
         os.close(descriptor)

@@ -64,19 +64,21 @@ def is_torch_file(path: Path) -> bool:
 
 def _read_torch_file(path: Path, wanted: str) -> dict[str, Tensor]:
     _check_file(path, wanted)
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            _check_size(path, sum(entry.file_size for entry in archive.infolist()))
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                _check_size(path, sum(entry.file_size for entry in archive.infolist()))
         # Tensors and plain values only: no code of the file is run.
         with warnings.catch_warnings(action="ignore"):  # about unusual pickles, which are refused anyway
             found = torch.load(path, map_location="cpu", weights_only=True)
+    except GradveilError:
+        raise
     except pickle.UnpicklingError as error:
         raise GradveilError(
             f"{path}: holds objects besides tensors, which are not loaded, expected a state dict: save "
             "torch.save(model.state_dict(), 'weights.pt') where the model is"
         ) from error
-    except Exception as error:  # a damaged pickle can raise anything
+    except Exception as error:  # a damaged archive or pickle can raise anything
         reason = " ".join(str(error).split())[:200]
         raise GradveilError(f"{path}: not a readable file of torch.save ({type(error).__name__}: {reason})") from error
     wrapped = (
@@ -87,7 +89,16 @@ def _read_torch_file(path: Path, wanted: str) -> dict[str, Tensor]:
         raise GradveilError(
             f"{path}: expected a state dict, at the top or below {', '.join(WRAPPINGS)}, got {type(found).__name__}"
         )
+    if odd := [name for name, tensor in inner.items() if not _is_plain(tensor)]:
+        raise GradveilError(
+            f"{path}: {odd[0]!r} is sparse, quantized, nested or without values, expected plain tensors"
+        )
     return {str(name): tensor for name, tensor in inner.items()}
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether there is a number for every place: all that safetensors has, and what everything here computes with."""
+    return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_nested or tensor.is_meta)
 
 
 def _check_file(path: Path, wanted: str) -> None:
@@ -123,5 +134,6 @@ def content_hash(tensors: list[Tensor]) -> bytes:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        # As bytes: numpy lacks some types, such as bfloat16.
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.digest()

@@ -48,7 +48,9 @@ def _convert(name: str, value: object, hint: Any) -> object:
     if origin is dict and isinstance(value, dict):
         return {str(key): _convert(name, one, arguments[1]) for key, one in value.items()}
     if origin is tuple and isinstance(value, list):
-        return tuple(_convert(name, one, arguments[0]) for one in value)
+        hints = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        if len(hints) == len(value):
+            return tuple(_convert(name, one, own) for one, own in zip(value, hints, strict=True))
     if origin is None and isinstance(hint, type):
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if hint is float:

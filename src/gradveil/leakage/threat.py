@@ -240,7 +240,7 @@ def _from_toml(text: str, name: str) -> Threat:
             if isinstance(given.get(group, {}), dict):
                 given[group] = usual[group] | given.get(group, {})
         return from_fields(Threat, usual | {"name": name} | given)
-    except (tomllib.TOMLDecodeError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise GradveilError(f"not a threat model: {error}") from error
 
 

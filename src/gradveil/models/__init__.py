@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from gradveil.datasets import channel_statistics
 from gradveil.errors import GradveilError
+from gradveil.io.memory import memory_bytes
 from gradveil.models.losses import CROSS_ENTROPY, CrossEntropy, loss_function, with_loss
 from gradveil.models.normalizing import Normalize, input_normalization, parse_normalization, with_normalization
 from gradveil.models.plain import MLP, ConvNet, LeNet, ShiftInvariantNet
 from gradveil.models.resnet import BasicBlock, Bottleneck, ResNet
 from gradveil.models.structure import copy_module
 from gradveil.naming import unknown
-from gradveil.randomness import derive_seed
+from gradveil.randomness import derive_seed, seeding_torch
 from gradveil.types import Dataset
 
 ImageShape = tuple[int, int, int]
@@ -114,8 +115,10 @@ def _build_bare(
     std: Sequence[float] | None,
 ) -> nn.Module:
     architecture = _own_architecture(name) if ":" in name else _named_architecture(name)
-    with _seeding(derive_seed(seed, "weights", name)):
+    with seeding_torch(derive_seed(seed, "weights", name)):
         try:
+            if ":" not in name:
+                _check_room(architecture, name, image_shape, classes)
             network = architecture(image_shape, classes)
         except _MODEL_ERRORS as error:
             how = f"; {_HOW_TO_NAME}" if ":" in name else ""
@@ -193,9 +196,24 @@ def _named_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
     return partial(architecture, width=width)
 
 
+def _check_room(
+    architecture: Callable[[ImageShape, int], nn.Module], name: str, image_shape: ImageShape, classes: int
+) -> None:
+    """Refuse a model that would take more than half of this machine's memory, before any of it is taken."""
+    with torch.device("meta"):
+        needed, most = 4 * parameter_count(architecture(image_shape, classes)), memory_bytes() // 2
+    if needed > most:
+        raise GradveilError(
+            f"model {name!r} takes {needed / 2**30:.1f} GiB for images {image_shape} in {classes} classes, expected at most "
+            f"{most / 2**30:.1f} GiB, half of this machine's memory"
+        )
+
+
 def _own_architecture(name: str) -> Callable[[ImageShape, int], nn.Module]:
     module_name, _, function_name = name.partition(":")
     try:
+        if module_name.startswith("."):
+            raise ValueError("a relative name")
         with _importing_from_here():
             module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
@@ -229,11 +247,3 @@ def _importing_from_here() -> Iterator[None]:
         yield
     finally:
         sys.path.remove(here)
-
-
-@contextmanager
-def _seeding(seed: int) -> Iterator[None]:
-    # torch.nn draws initial weights from the global stream only; borrow it and put it back.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

@@ -51,8 +51,8 @@ def read_card(path: Path) -> ModelCard:
     raw = read_facts(path, WANTED, FORMAT)
     try:
         card = from_fields(ModelCard, raw)
-        if len(card.image_shape) != 3:
-            raise ValueError(f"images have 3 sides, got {len(card.image_shape)}")
+        if min(card.image_shape) < 1:
+            raise ValueError(f"images have sides above 0, got {card.image_shape}")
     except ValueError as error:
         raise GradveilError(f"{path}: its model card is damaged ({error})") from error
     return card
@@ -91,7 +91,12 @@ def load_state(network: nn.Module, path: Path) -> None:
         if state[name].shape != tensor.shape:
             got, wanted = tuple(state[name].shape), tuple(tensor.shape)
             raise GradveilError(f"{path}: does not fit the model: {name!r} is {got}, expected {wanted}")
-        if state[name].is_floating_point() and not bool(torch.isfinite(state[name]).all()):
+        if state[name].is_complex() and not tensor.is_complex():
+            raise GradveilError(f"{path}: {name!r} holds complex numbers, expected {tensor.dtype}")
+        if tensor.is_floating_point():
+            # As the network has them: some types are for keeping only, and large numbers of one are infinite in another.
+            state[name] = state[name].to(tensor.dtype)
+        if not bool(torch.isfinite(state[name]).all()):
             raise GradveilError(f"{path}: {name!r} holds NaN or infinite values, expected finite weights")
     network.load_state_dict(state)
 

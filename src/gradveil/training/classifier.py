@@ -1,6 +1,7 @@
 """A network that learns under a recipe and behind a defense, as Lightning sees it."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import lightning as L
@@ -16,7 +17,7 @@ from gradveil.defenses import Defense
 from gradveil.defenses.parts import acts
 from gradveil.errors import GradveilError
 from gradveil.models.stochastic import drawing, normal_source
-from gradveil.randomness import derive_seed, generator
+from gradveil.randomness import derive_seed, generator, seeding_torch
 from gradveil.training.batches import Batches, epoch_of
 from gradveil.training.recipe import Recipe
 from gradveil.training.steps import sgd
@@ -107,5 +108,8 @@ class Classifier(L.LightningModule):
         figures: dict[str, Tensor | Metric] = {f"{what}_loss": loss.detach(), f"{what}_accuracy": accuracy}
         self.log_dict(figures, on_step=False, on_epoch=True, batch_size=len(labels))
 
-    def _drawing(self, *path: str | int) -> AbstractContextManager[None]:
-        return drawing(self.network, normal_source(generator(self.seed, "draws", *path)))
+    @contextmanager
+    def _drawing(self, *path: str | int) -> Iterator[None]:
+        draws = normal_source(generator(self.seed, "draws", *path))
+        with drawing(self.network, draws), seeding_torch(derive_seed(self.seed, "layers", *path)):
+            yield

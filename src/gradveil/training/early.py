@@ -8,7 +8,7 @@ from gradveil.client import gradient
 from gradveil.defenses import Defense, with_expected_batch
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
-from gradveil.randomness import derive_seed
+from gradveil.randomness import derive_seed, seeding_torch
 from gradveil.training.batches import Batches, training_loader
 from gradveil.training.recipe import Recipe
 from gradveil.training.steps import sgd
@@ -48,7 +48,8 @@ def train_steps(
         while done < steps:
             for images, labels in itertools.islice(batches, steps - done):
                 batch = Batch(images, labels).to(device.torch)
-                gradients = defense.share(gradient, network, batch, seed=derive_seed(seed, "stage", done))
+                with seeding_torch(derive_seed(seed, "layers", done)):
+                    gradients = defense.share(gradient, network, batch, seed=derive_seed(seed, "stage", done))
                 for name, parameter in network.named_parameters():
                     parameter.grad = gradients.get(name)
                 optimizer.step()

@@ -88,6 +88,6 @@ def _title(settings: GossipSettings) -> str:
 
 def _parse_address(rendezvous: str) -> tuple[str, int]:
     host, _, port = rendezvous.rpartition(":")
-    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 2**16:
+    if not host or not port.isascii() or not port.isdecimal() or len(port) > 5 or not 0 < int(port) < 2**16:
         raise GradveilError(f"rendezvous: expected HOST:PORT such as 192.168.0.10:29500, got {rendezvous!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)
