@@ -14,6 +14,7 @@ import gradveil as gv
 from gradveil.attacks import ClosedForm, Evidence, parse_attack
 from gradveil.attacks.labels import read_labels
 from gradveil.attacks.together import Task, run_together
+from gradveil.cli.options import name_around
 from gradveil.client import FedAvg, share
 from gradveil.errors import GradveilError
 from gradveil.leakage.measuring import measure
@@ -65,6 +66,13 @@ def test_gradients_of_images_normalised_in_the_loader_come_back_as_pixels(attack
     assert float(psnr(found.images, batch.images)) > 30
     wrong = gv.invert(own, gradients, attack=attack, image_shape=SHAPE)
     assert float(psnr(wrong.images, batch.images)) < 20
+
+
+def test_what_is_around_a_model_is_spelled_in_one_way() -> None:
+    expected = "my_nets:Net@normalize=0.49/0.25@smoothing=0.1"
+    assert name_around("my_nets:Net", "0.4900/.25", "smoothing=0.10") == expected
+    assert name_around("my_nets:Net@normalize=0.4900/.25@smoothing=0.10", None, None) == expected
+    assert name_around("my_nets:Net@cross-entropy", None, None) == "my_nets:Net"
 
 
 def test_a_models_name_says_what_is_around_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,14 +157,20 @@ class NetworkOptions:
 
 
 def name_around(model: str, normalize: str | None, loss: str | None) -> str:
-    """The model's name with what is around the network; bad settings are refused here."""
+    """The model's name with what is around the network, spelled in one way; bad settings are refused here."""
     from gradveil.models.losses import CROSS_ENTROPY, parse_loss
     from gradveil.models.normalizing import parse_normalization
 
-    around = [] if normalize is None else [f"normalize={parse_normalization(normalize)}"]
-    if loss is not None and parse_loss(loss) != CROSS_ENTROPY:
-        around.append(str(parse_loss(loss)))
-    return "@".join([model, *around])
+    bare, *around = model.split("@")
+    around += [] if normalize is None else [f"normalize={normalize}"]
+    around += [] if loss is None else [loss]
+    spelled = []
+    for one in around:
+        if one.startswith("normalize="):
+            spelled.append(f"normalize={parse_normalization(one.removeprefix('normalize='))}")
+        elif parse_loss(one) != CROSS_ENTROPY:
+            spelled.append(str(parse_loss(one)))
+    return "@".join([bare, *spelled])
 
 
 def parse_split(text: str) -> "Split":
