@@ -254,15 +254,17 @@ def test_three_answers_where_nothing_helps(fashion: Dataset, tmp_path: Path) -> 
     # Random policies are a control: though they help here, they are no defense.
     assert found["What helps most?"][0] == "Nothing that was tried."
     page = (tmp_path / "report.html").read_text()
-    assert 'makes no clear difference. <code class="spelling">prune:0.5</code></p>' in page  # not behind "nothing"
-    assert found["What does it cost?"][0] == "Nothing to weigh."
+    assert (
+        'the only defense tried, makes no clear difference. <code class="spelling">prune:0.5</code></p>' in page
+    )  # not behind "nothing"
+    assert found["What does it cost?"][0] == "Does not apply."
 
 
 def test_three_answers_where_the_attack_fails(fashion: Dataset, tmp_path: Path) -> None:
     found = answers(with_shares(tmp_path, fashion.test, {"none": 0.0, "prune:0.5": 0.0}, count=6))
     assert found["Do I leak?"][0] == "No leak found."
     assert found["What helps most?"] == ("Cannot tell.", "Where nothing leaks, no defense can be tested.")
-    assert found["What does it cost?"][0] == "Nothing to weigh."
+    assert found["What does it cost?"][0] == "Does not apply."
 
 
 def test_after_an_audit_comes_the_command_that_fits(own: Path, fashion: Dataset, tmp_path: Path) -> None:

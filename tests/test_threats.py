@@ -171,7 +171,7 @@ def test_one_audit_of_several_threats_is_one_row_of_steps(small: Dataset, tmp_pa
     assert [{verdict.n for verdict in step.verdicts.values()} for step in steps] == [{2}, {2}]
     assert steps[1].description.startswith("2 images per participant")
     ((dataset, model),) = study.steps
-    assert "Under pairs, the last of 2 threats, " in answers_of(study, dataset, model)[0].text
+    assert "the worst of 2 threats. In the last of them, pairs, " in answers_of(study, dataset, model)[0].text
     page = write_page(study).read_text()
     assert "from the worst case to what is deployed" in page
     assert page.index("from the worst case to what is deployed") < page.index("<details")  # not folded away

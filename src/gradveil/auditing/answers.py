@@ -10,26 +10,20 @@ from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Gra
 from gradveil.defenses.words import defense_in_words
 from gradveil.leakage.identification import Identification
 from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.statistics import p_in_words
 
 CHEAP = 0.02  # of accuracy: what surely costs no more is shown as good news
 LEAK, HELP, COST = "Do I leak?", "What helps most?", "What does it cost?"
 _BEST_FIRST: tuple[Level, ...] = (PROTECTS, CANNOT_TELL, LEAKS)
-_LEAKING: dict[Grade, tuple[str, str]] = {
-    "exact": ("Yes, exactly.", "The private images themselves are rebuilt."),
-    "recognisable": ("Yes.", "The right image is picked out of all others of its class:"),
-    "faint": (
-        "Yes, faintly.",
-        "The right image ranks higher than chance. It is picked out of all others of its class:",
-    ),
-}
+_LEAKING: dict[Grade, str] = {"exact": "Yes, exactly.", "recognisable": "Yes.", "faint": "Yes, faintly."}
 
 
 @dataclass(frozen=True)
 class Answer:
     """An answer in two or three words and a sentence or two; `figure` is the number behind it and `interval` its 95% interval.
 
-    Both are empty where nothing was measured. `unit` says what the figure is. `defense` is the one it speaks of. `shade` is
-    what it is coloured by: the grade of a leak, or a tone.
+    Both are empty where nothing was measured. `unit` is a sentence that says what the figure is. `defense` is the one it speaks
+    of. `shade` is what it is coloured by: the grade of a leak, or a tone.
     """
 
     question: str
@@ -89,12 +83,19 @@ def _leak(bare: DefenseSummary | None) -> Answer:
     if found is None:
         return Answer(LEAK, "Cannot tell.", "No image has another of its class to be told from.", "unclear")
     if bare.overall.level == LEAKS:
-        short, text = _LEAKING[bare.overall.grade]
-        if text.endswith(":"):
-            text += f" {found.first.count} of {found.n} times."
+        short, text = _LEAKING[bare.overall.grade], _what_leaks(bare.overall.grade, found, bare.worst.p)
     else:
         short, text = "No leak found.", "The attacks tried get nothing, even without a defense. Others may do better."
     return Answer(LEAK, short, text, bare.overall.grade if bare.overall.level == LEAKS else "unclear", *_rank(found))
+
+
+def _what_leaks(grade: Grade, found: Identification, p: float) -> str:
+    if grade == "exact":
+        return "The private images themselves are rebuilt."
+    picked = f"picked out of all others of its class {found.first.count} of {found.n} times."
+    if grade == "recognisable":
+        return f"The right image is {picked}"
+    return f"The right image ranks higher than chance explains ({p_in_words(p)}). It is {picked}"
 
 
 def _deployed(study: Study, dataset: str, model: str) -> str:
@@ -104,7 +105,7 @@ def _deployed(study: Study, dataset: str, model: str) -> str:
     if not steps or verdict is None:
         return ""
     what = f"it leaks, too ({verdict.grade})" if verdict.level == LEAKS else f"nothing was found in {verdict.n} images"
-    return f" Under {steps[-1].threat}, the last of {len(steps)} threats, {what}."
+    return f" That is the worst of {len(steps)} threats. In the last of them, {steps[-1].threat}, {what}."
 
 
 def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: DefenseSummary | None) -> Answer:
@@ -117,7 +118,7 @@ def _help(bare: DefenseSummary | None, tried: Sequence[DefenseSummary], best: De
     if best is None:
         lowest = min(tried, key=lambda one: one.worst.percentile)
         which = (
-            f"{name(lowest)} makes no clear difference."
+            f"{name(lowest)}, the only defense tried, makes no clear difference."
             if len(tried) == 1
             else f"None of {len(tried)} defenses makes a clear difference. Lowest is {defense_in_words(lowest.overall.defense)}."
         )
@@ -140,14 +141,14 @@ def _cost(study: Study, dataset: str, model: str, bare: DefenseSummary | None, b
     if best is None:
         none = bare is not None and bare.overall.level != LEAKS
         why = (
-            "No leak was found that a defense could mend."
-            if none
-            else "None of the defenses tried was shown to help, so no price is weighed."
+            "No leak was found that a defense could mend." if none else "None of the defenses tried was shown to help."
         )
-        return Answer(COST, "Nothing to weigh.", why, "unclear")
+        return Answer(COST, "Does not apply.", why, "unclear")
     if best.loss is not None:
         loss = best.loss
         text = f"Test accuracy is {100 * loss.accuracy:.1f}% with it and {100 * loss.undefended:.1f}% without."
+        if loss.low <= 0 < loss.high:
+            text += " The difference may be chance."
         clear = "It costs accuracy." if loss.low > 0 else "Uncertain." if loss.high > 0 else "It costs nothing."
         shade: Tone | Grade = "faint" if loss.low > 0 else "unclear" if loss.high > CHEAP else "protects"
         interval = f"{points(loss.low)} to {points(loss.high)}"
@@ -173,16 +174,21 @@ def _rank(found: Identification | None) -> tuple[str, str, str]:
     """Figure, interval and unit of an answer; empty where no image has a decoy."""
     if found is None:
         return "", "", ""
-    unit = (
-        f"of the others of its class rank below the right image, on average (95% interval; chance is 50%; n={found.n})"
-    )
-    return f"{found.percentile:.0%}", found.interval, unit
+    figure = f"{found.percentile:.0%}"
+    unit = f"The right image ranks above {figure} of the others of its class, on average (95% interval, n={found.n})."
+    return figure, found.interval, unit
 
 
 def _fall(bare: DefenseSummary, one: DefenseSummary) -> tuple[str, str, str]:
     """As `_rank`, from what it is without the defense."""
-    figure, interval, unit = _rank(one.worst.identified)
-    return figure and f"{bare.worst.percentile:.0%} \N{RIGHTWARDS ARROW} {figure}", interval, unit
+    after, interval, _ = _rank(one.worst.identified)
+    if not after:
+        return "", "", ""
+    before = f"{bare.worst.percentile:.0%}"
+    unit = (
+        f"The right image ranks above {after} of the others with it, {before} without (95% interval, n={one.worst.n})."
+    )
+    return f"{before} \N{RIGHTWARDS ARROW} {after}", interval, unit
 
 
 def _undecided(verdict: Verdict) -> str:
