@@ -34,6 +34,7 @@ from gradveil.cli import app
 from gradveil.cli.verdicts import print_next_step
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
+from gradveil.leakage.lineups import Rank
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
@@ -827,6 +828,24 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
     assert "\N{MINUS SIGN}20 (\N{MINUS SIGN}30 to \N{MINUS SIGN}10) 5 second leaks less" in text
     same = Tags(write_comparison(*[read_study(audit)] * 2, tmp_path / "c.html").read_text()).text
     assert "are the same" in same
+
+
+def in_batch(record: Record, place: int, unit: tuple[int, ...]) -> Record:
+    """The record at this place, in a batch with other images."""
+    return replace(record, unit=unit, rank=Rank(record.index, place, tuple(range(500, 600))), placebo=None)
+
+
+def test_two_runs_are_compared_message_by_message(fashion: Dataset, tmp_path: Path) -> None:
+    for name, place in (("first", 1), ("second", 41)):
+        made = [made_record(BARE, fashion.test, index, 0.5) for index in range(16)]
+        units = [tuple(range(4 * (index // 4), 4 * (index // 4) + 4)) for index in range(16)]
+        # Half of the messages give away less in the second run.
+        records = [in_batch(one, place if one.index % 8 < 4 else 1, units[one.index]) for one in made]
+        write_records(tmp_path / name, records)
+    (pair,) = compare_runs(*(read_study(tmp_path / name) for name in ("first", "second")))
+    assert pair.difference is not None
+    assert (pair.difference.n, pair.difference.messages) == (16, 4)
+    assert pair.words == "no clear difference"
 
 
 def test_images_are_compared_with_the_originals_of_their_own_stage(fashion: Dataset, tmp_path: Path) -> None:
