@@ -306,6 +306,13 @@ def test_answers_are_checked_on_images_that_nothing_was_chosen_by(
     assert all(seen.isdisjoint(indices) for indices in later.values())
 
 
+def test_what_does_not_apply_takes_no_images_from_checks(small: Dataset, tmp_path: Path) -> None:
+    most = len(small.train)  # more than can be taken apart
+    found = race(replace(PLAN, candidates=("gaussian:100", f"batch:{most}")), small, tmp_path)
+    assert "does not apply" in found.untried[f"batch:{most}"]
+    assert any(one.checked for one in found.figures)
+
+
 def test_what_does_not_fit_into_the_budget_is_named(small: Dataset, tmp_path: Path) -> None:
     ticks = iter(range(10**6))
     # Every look at the clock takes a second; the budget is over when the undefended gradient has been attacked.

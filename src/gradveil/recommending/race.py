@@ -80,7 +80,6 @@ class _Race:
         self.plan, self.dataset, self.workers = plan, dataset, workers
         self.say, self.progress = say, progress
         self.candidates = {one.name: one for one in (parse_candidate(text, plan.threat) for text in plan.candidates)}
-        self.costs = Costs(plan, self.candidates, len(dataset.train), workers)
         started = clock()
         source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
         if plan.stage.unit == "epochs":
@@ -102,6 +101,8 @@ class _Race:
         self.rounds = 0
         self.attacks = CandidateAttacks(plan, dataset, source, stage, folder, workers, backend, jobs, progress)
         self.trainings = ShortTrainings(plan, shorten(dataset, plan.seed), folder, workers, backend, jobs, progress)
+        self.candidates = {name: one for name, one in self.candidates.items() if self._applies(one)}
+        self.costs = Costs(plan, self.candidates, len(dataset.train), workers)
 
     def _train_first(self, source: NetworkSource) -> NetworkSource:
         """One network, trained without a defense, that all candidates are attacked on: one for each would take the budget."""
@@ -123,8 +124,6 @@ class _Race:
     def _first_round(self) -> None:
         for candidate in self.candidates.values():
             name = candidate.name
-            if not self._applies(candidate):
-                continue
             wanted = name == UNDEFENDED or f"0 attack {name}" in self.time.took
             if not wanted and self.costs.of_attack(0, candidate, self.time.took) > self.time.left(FIRST_ATTACKS):
                 self.untried[name] = NO_BUDGET
