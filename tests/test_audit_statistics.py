@@ -346,7 +346,9 @@ def test_differences_between_defenses_count_messages() -> None:
     assert saved.difference.messages == 3
     single = judged([*attacked(BARE, [1] * 32), *attacked(POLICY, some)])["3-1-7"].saved
     assert single is not None
-    assert single.difference == spread_of([0.4 * (index // 8 % 2) for index in range(32)])
+    expected = spread_of([0.4 * (index // 8 % 2) for index in range(32)])
+    assert (single.difference.messages, single.difference.se) == (32, pytest.approx(expected.se))
+    assert (single.difference.low, single.difference.high) == pytest.approx((expected.low, expected.high))
     assert "n=32)" in single.text
 
 
@@ -356,7 +358,7 @@ def test_means_of_random_policies_and_of_placebos_count_messages() -> None:
     members = [replace(BARE, defense=f"random:k=2,member={member}") for member in range(2)]
     (mean,) = random_means(findings_of([one for of in members for one in behind(of, places, units)], EPS))
     (attack,) = mean.attacks
-    assert attack.percentile == (0.625, *bounded_mean_interval([1.0, 0.5, 0.5, 0.5]))
+    assert attack.percentile == pytest.approx((0.625, *bounded_mean_interval([1.0, 0.5, 0.5, 0.5])))
     assert (attack.published.n, attack.published.messages) == (32, 4)
     records = [
         replace(one, placebo=Rank(CROWD[0], 1 + 20 * (one.index // 8), CROWD[1:]))
@@ -365,7 +367,8 @@ def test_means_of_random_policies_and_of_placebos_count_messages() -> None:
     placebo = placebo_of(records)
     assert placebo is not None
     assert (placebo.n, placebo.messages) == (32, 4)
-    assert (placebo.low, placebo.high) == bounded_mean_interval([1 - 20 * number / 99 for number in range(4)])
+    expected = bounded_mean_interval([1 - 20 * number / 99 for number in range(4)])
+    assert (placebo.low, placebo.high) == pytest.approx(expected)
     assert "32 images in 4 messages" in placebo.text
 
 

@@ -58,7 +58,7 @@ from pathlib import Path
 from gradveil.io.locks import opening_locks
 with opening_locks(Path(sys.argv[1]), ".recommend.lock") as locks:
     if not locks.take(""):
-        sys.exit(1)
+        sys.exit(3)
     print("here", flush=True)
     sys.stdin.read()
 """
@@ -318,10 +318,18 @@ def test_answers_are_checked_on_images_that_nothing_was_chosen_by(
     assert all(seen.isdisjoint(indices) for indices in later.values())
 
 
-def test_what_does_not_apply_takes_no_images_from_checks(small: Dataset, tmp_path: Path) -> None:
-    most = len(small.train)  # more than can be taken apart
-    found = race(replace(PLAN, candidates=("gaussian:100", f"batch:{most}")), small, tmp_path)
-    assert "does not apply" in found.untried[f"batch:{most}"]
+def test_what_does_not_apply_takes_no_images_from_checks(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = f"batch:{len(small.train)}"
+    find = CandidateAttacks.find_obstacle
+
+    def find_obstacle(self: CandidateAttacks, candidate: Candidate) -> GradveilError | None:
+        return GradveilError("too many images") if candidate.name == everything else find(self, candidate)
+
+    monkeypatch.setattr(CandidateAttacks, "find_obstacle", find_obstacle)
+    found = race(replace(PLAN, candidates=(*PLAN.candidates, everything)), small, tmp_path)
+    assert found.untried == {everything: "does not apply: too many images"}
     assert any(one.checked for one in found.figures)
 
 
@@ -334,7 +342,7 @@ def test_the_second_race_in_a_folder_says_so(small: Dataset, tmp_path: Path) -> 
             race(PLAN, small, tmp_path / "held")
         other.kill()
     # The lock is held throughout: what attacks lock in the same folder is another file.
-    taken = []
+    taken: list[int] = []
 
     def say(text: str) -> None:
         taken.append(
@@ -346,7 +354,7 @@ def test_the_second_race_in_a_folder_says_so(small: Dataset, tmp_path: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         race(PLAN, small, tmp_path / "own", say=say)
     assert len(taken) == 3
-    assert set(taken) == {1}
+    assert set(taken) == {3}
     # A race that is refused leaves nothing behind.
     with pytest.raises(GradveilError):
         race(replace(PLAN, attacks=("dlg",), threat=parse_threat("fedsgd:images=1000")), small, tmp_path / "refused")
