@@ -26,7 +26,9 @@ from gradveil.auditing import (
     verdicts_on,
     vulnerability_of,
 )
+from gradveil.auditing.averages import random_means
 from gradveil.auditing.correlations import agreement, correlations, holm, spearman_interval
+from gradveil.auditing.placebo import placebo_of
 from gradveil.auditing.power import describe_power, detectable_percentile, images_needed
 from gradveil.auditing.success import success
 from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Grade
@@ -37,6 +39,7 @@ from gradveil.leakage.lineups import Rank
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
 from gradveil.proportions import binomial_p, clustered_proportion, exact_interval, newcombe, proportion, upper_bound
+from gradveil.statistics import bounded_mean_interval, mean_interval
 from gradveil.training.stage import Stage
 
 BARE = ScenarioKey("fashion-mnist-tenth", "convnet-4", Stage(), "none", "adam+cosine", 3, 0)
@@ -317,6 +320,56 @@ def test_what_is_claimed_of_batches_counts_messages() -> None:
     assert all(one.reached.upper == found.picked_out.upper > upper_bound(0, 32) for one in found.success)
     assert found.picked_out.upper == pytest.approx(upper_bound(0, 4), abs=0.01)
     assert "n=32 in 4 messages: at 95% confidence each, fewer than" in statements(found, None)[-1]
+
+
+def behind(scenario: ScenarioKey, places: Places, units: Sequence[tuple[int, ...]]) -> list[Record]:
+    return [record(scenario, index, int(places[index]), unit=unit) for unit in units for index in unit]
+
+
+def test_differences_between_defenses_count_messages() -> None:
+    # Of four messages of eight, two are protected and two are not: the next one may be either.
+    units = [tuple(range(first, first + 8)) for first in (0, 8, 16, 24)]
+    some = [41 if index // 8 % 2 else 1 for index in range(32)]
+    bare, own = behind(BARE, [1] * 32, units), behind(POLICY, some, units)
+    control = behind(replace(BARE, defense="19-1-18"), [1] * 32, units)
+    verdict = judged([*bare, *own, *control], ["19-1-18"])["3-1-7"]
+    for one in (verdict.saved, verdict.control):
+        assert one is not None
+        assert (one.difference.n, one.difference.messages) == (32, 4)
+        assert (one.difference.low, one.difference.high) == pytest.approx(mean_interval([0.0, 0.4, 0.0, 0.4]))
+        assert not one.difference.above_zero
+        assert "n=32 in 4 messages" in one.text
+    # In other batches on one side: what is in one message on either counts as one.
+    mixed = [(*range(4), *range(8, 12)), (*range(4, 8), *range(12, 16)), *units[2:]]
+    saved = judged([*behind(BARE, [1] * 32, mixed), *own])["3-1-7"].saved
+    assert saved is not None
+    assert saved.difference.messages == 3
+    single = judged([*attacked(BARE, [1] * 32), *attacked(POLICY, some)])["3-1-7"].saved
+    assert single is not None
+    expected = spread_of([0.4 * (index // 8 % 2) for index in range(32)])
+    assert (single.difference.messages, single.difference.se) == (32, pytest.approx(expected.se))
+    assert (single.difference.low, single.difference.high) == pytest.approx((expected.low, expected.high))
+    assert "n=32)" in single.text
+
+
+def test_means_of_random_policies_and_of_placebos_count_messages() -> None:
+    units = [tuple(range(first, first + 8)) for first in (0, 8, 16, 24)]
+    places = [1 if index < 8 else 51 for index in range(32)]
+    members = [replace(BARE, defense=f"random:k=2,member={member}") for member in range(2)]
+    (mean,) = random_means(findings_of([one for of in members for one in behind(of, places, units)], EPS))
+    (attack,) = mean.attacks
+    assert attack.percentile == pytest.approx((0.625, *bounded_mean_interval([1.0, 0.5, 0.5, 0.5])))
+    assert (attack.published.n, attack.published.messages) == (32, 4)
+    records = [
+        replace(one, placebo=Rank(CROWD[0], 1 + 20 * (one.index // 8), CROWD[1:]))
+        for one in behind(BARE, places, units)
+    ]
+    placebo = placebo_of(records)
+    assert placebo is not None
+    assert (placebo.n, placebo.messages) == (32, 4)
+    expected = bounded_mean_interval([1 - 20 * number / 99 for number in range(4)])
+    assert (placebo.low, placebo.high) == pytest.approx(expected)
+    assert "32 images in 4 messages" in placebo.text
 
 
 # Findings

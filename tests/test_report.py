@@ -25,15 +25,18 @@ from gradveil.auditing.answers import answers_of, most_helpful
 from gradveil.auditing.claim import CLAIM, Claim, claim
 from gradveil.auditing.command import command_of
 from gradveil.auditing.coverage import missing_parts
+from gradveil.auditing.folder import RunFolder, StoredRecord
 from gradveil.auditing.next_step import next_step
 from gradveil.auditing.pairs import compare_runs
 from gradveil.auditing.placebo import placebo_of
 from gradveil.auditing.power import describe_power
 from gradveil.auditing.situation import Situations
+from gradveil.auditing.study import Study
 from gradveil.cli import app
 from gradveil.cli.verdicts import print_next_step
 from gradveil.errors import GradveilError
 from gradveil.io.pictures import from_png
+from gradveil.leakage.lineups import Rank
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
@@ -53,6 +56,7 @@ from gradveil.report.board import board_of
 from gradveil.report.figures import tradeoff_points
 from gradveil.report.grid import GAP, LABEL, TILE
 from gradveil.report.panels import Panel
+from gradveil.report.strip import strip_of
 from gradveil.report.traces import trace_plots
 from gradveil.report.wall import MOST_RECORDS, wall_of
 from gradveil.report.wording import OTHER_THREAT
@@ -829,6 +833,37 @@ def test_two_runs_are_compared_image_by_image(audit: Path, fashion: Dataset, tmp
     assert "\N{MINUS SIGN}20 (\N{MINUS SIGN}30 to \N{MINUS SIGN}10) 5 second leaks less" in text
     same = Tags(write_comparison(*[read_study(audit)] * 2, tmp_path / "c.html").read_text()).text
     assert "are the same" in same
+
+
+def in_batch(record: Record, place: int, unit: tuple[int, ...]) -> Record:
+    """The record at this place, in a batch with other images."""
+    return replace(record, unit=unit, rank=Rank(record.index, place, tuple(range(500, 600))), placebo=None)
+
+
+def test_two_runs_are_compared_message_by_message(fashion: Dataset, tmp_path: Path) -> None:
+    for name, place in (("first", 1), ("second", 41)):
+        made = [made_record(BARE, fashion.test, index, 0.5) for index in range(16)]
+        units = [tuple(range(4 * (index // 4), 4 * (index // 4) + 4)) for index in range(16)]
+        # Half of the messages give away less in the second run.
+        records = [in_batch(one, place if one.index % 8 < 4 else 1, units[one.index]) for one in made]
+        write_records(tmp_path / name, records)
+    (pair,) = compare_runs(*(read_study(tmp_path / name) for name in ("first", "second")))
+    assert pair.difference is not None
+    assert (pair.difference.n, pair.difference.messages) == (16, 4)
+    assert pair.words == "no clear difference"
+
+
+def test_pictures_are_of_the_records_that_figures_are_of(fashion: Dataset) -> None:
+    poor, good = (made_record(BARE, fashion.test, 0, share) for share in (0.1, 0.9))
+    first, last = in_batch(poor, 50, (0, 1)), in_batch(good, 1, (0, 2))
+    for records in ([first, last], [last, first]):
+        stored = tuple(StoredRecord(str(number), one) for number, one in enumerate(records))
+        study = Study(RunFolder(Path(), stored, RunNotes("", (), ()), (), (), (), (), ()))
+        assert study.findings[0].images[0].psnr == last.psnr
+        strip = strip_of(study, BARE.dataset, BARE.model, None)
+        assert strip.rows[1].pictures[0].png == last.pictures["reconstruction"]
+        (group,) = group_records(study.run.records)
+        assert group.columns["none"][0] == last
 
 
 def test_images_are_compared_with_the_originals_of_their_own_stage(fashion: Dataset, tmp_path: Path) -> None:

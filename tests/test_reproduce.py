@@ -18,7 +18,7 @@ from gradveil.errors import GradveilError
 from gradveil.experiments import EXPERIMENTS, SCALES, Grid, Lab, read_result, run_experiment
 from gradveil.experiments.page import write_experiment_page
 from gradveil.experiments.published import published_beside, published_rows
-from gradveil.experiments.summary import write_summary
+from gradveil.experiments.summary import read_costs, write_summary
 from gradveil.progress import Advance, ignore
 from gradveil.training import Recipe
 from gradveil.types import Dataset
@@ -162,6 +162,19 @@ def test_an_unknown_name_is_refused(argument: str, said: str) -> None:
     done = CliRunner().invoke(app, ["reproduce", argument])
     assert done.exit_code != 0
     assert said in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "damaged", ["", "[]", "{}", '{"costs": [{"experiment": "table1", "seconds": null}]}', '{"costs": [{"seconds": 1}]}']
+)
+def test_damaged_costs_are_one_line(damaged: str, tmp_path: Path) -> None:
+    assert read_costs(tmp_path) == {}
+    path = tmp_path / "costs.json"
+    path.write_text(damaged)
+    with pytest.raises(GradveilError, match=r"reproduce all --dry-run --json > .*costs.json") as refused:
+        read_costs(tmp_path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
 
 
 def test_the_page_of_results_is_what_the_records_say(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
@@ -53,6 +53,21 @@ def bounded_mean_interval(values: Sequence[float], confidence: float = CONFIDENC
     means = weights[:, :-1] @ array  # with the 0, which adds nothing; the 1 adds its weight
     low, high = np.quantile(means, tail), np.quantile(means + weights[:, -1], 1 - tail)
     return max(0.0, float(low)), min(1.0, float(high))
+
+
+def group_means(values: Sequence[float], groups: Sequence[Hashable]) -> list[float]:
+    """The mean of the values of every group; `groups` says which group each value is in."""
+    members: dict[Hashable, list[float]] = {}
+    for value, group in zip(values, groups, strict=True):
+        members.setdefault(group, []).append(value)
+    return [sum(own) / len(own) for own in members.values()]
+
+
+def clustered_mean_interval(values: Sequence[float], groups: Sequence[Hashable]) -> tuple[float, float]:
+    """`bounded_mean_interval` where values come in groups: it counts groups, and holds however alike their members are."""
+    low, high = bounded_mean_interval(group_means(values, groups))
+    mean = sum(values) / len(values)
+    return min(low, mean), max(high, mean)
 
 
 @lru_cache(maxsize=4)

@@ -4,21 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradveil.auditing.accuracy import Accuracy
-from gradveil.auditing.comparisons import attack_keys
+from gradveil.auditing.comparisons import attack_keys, spread_by_image
 from gradveil.auditing.findings import AttackFindings, Findings
+from gradveil.auditing.messages import messages_of
 from gradveil.auditing.situation import Situation
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.defenses import EachRandom, Random, parse_defense
 from gradveil.errors import GradveilError
-from gradveil.statistics import bounded_mean_interval
+from gradveil.statistics import clustered_mean_interval
 
 
 @dataclass(frozen=True)
 class MeanAttack:
     """One attack on the same `n` images under every policy; an image's figure is its mean over the policies.
 
-    `percentile` is the mean fraction of decoys that the private image ranks above, with a 95% interval over images, None where no
-    image has a decoy. The spreads are over images, PSNR in dB. `by_policy` is the spread of the published PSNR over the policies.
+    `percentile` is the mean fraction of decoys that the private image ranks above, with its 95% interval, None where no image
+    has a decoy. The spreads are over images, PSNR in dB; their intervals count messages. `by_policy` is the spread of the
+    published PSNR over the policies.
     """
 
     attack: str
@@ -93,18 +95,21 @@ def _attacks(group: Sequence[Findings]) -> tuple[MeanAttack, ...]:
 def _mean_attack(key: tuple[str, str], each: Sequence[AttackFindings], common: Sequence[int]) -> MeanAttack:
     images = [{image.index: image for image in one.images} for one in each]
 
-    def means(name: str) -> list[float]:
-        return [sum(getattr(of[index], name) for of in images) / len(images) for index in common]
+    def spread(name: str) -> Spread:
+        means = {index: sum(getattr(of[index], name) for of in images) / len(images) for index in common}
+        return spread_by_image(means, each)
 
     ranked = [index for index in common if images[0][index].percentile is not None]
     percentiles = [sum(of[index].percentile or 0.0 for of in images) / len(images) for index in ranked]
+    messages = messages_of((index, of[index].unit) for of in images for index in ranked)
+    interval = clustered_mean_interval(percentiles, [messages[index] for index in ranked]) if ranked else None
     return MeanAttack(
         *key,
         n=len(common),
-        percentile=(sum(percentiles) / len(ranked), *bounded_mean_interval(percentiles)) if ranked else None,
-        detail=spread_of(means("detail")),
-        psnr=spread_of(means("psnr")),
-        published=spread_of(means("published")),
+        percentile=None if interval is None else (sum(percentiles) / len(ranked), *interval),
+        detail=spread("detail"),
+        psnr=spread("psnr"),
+        published=spread("published"),
         by_policy=spread_of([sum(of[index].published for index in common) / len(common) for of in images]),
         diverged=sum(of[index].diverged for of in images for index in common),
     )

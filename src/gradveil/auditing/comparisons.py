@@ -1,9 +1,10 @@
 """Two defenses on the same images."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradveil.auditing.findings import AttackFindings, Findings, worst_of
+from gradveil.auditing.messages import messages_of
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.defenses import Random
 
@@ -33,13 +34,12 @@ def compare_with_undefended(bare: Findings, defended: Findings) -> Comparison | 
     names = {attack.name for attack in bare.attacks} & {attack.name for attack in defended.attacks}
     if not names:
         return None
-    here, there = (
-        worst_of([attack for attack in one.attacks if attack.name in names]).percentiles for one in (defended, bare)
-    )
+    attacks = [worst_of([attack for attack in one.attacks if attack.name in names]) for one in (defended, bare)]
+    here, there = (attack.percentiles for attack in attacks)
     common = sorted(there.keys() & here.keys())
     if not common:
         return None
-    difference = spread_of([there[index] - here[index] for index in common])
+    difference = spread_by_image({index: there[index] - here[index] for index in common}, attacks)
     text = (
         f"Without it the right image ranks above {_mean(there, common):.0%} of the others, with it above "
         f"{_mean(here, common):.0%}"
@@ -57,13 +57,14 @@ def compare_with_controls(defended: Findings, controls: Sequence[Findings]) -> C
     keys = attack_keys([defended, *controls])
     if not controls or not keys:
         return None
-    here = worst_among(defended, keys).percentiles
-    random = [worst_among(control, keys).percentiles for control in controls]
+    attacks = [worst_among(one, keys) for one in (defended, *controls)]
+    here, *random = (attack.percentiles for attack in attacks)
     common = sorted(set(here).intersection(*random))
     if not common:
         return None
     own, means = _mean(here, common), [_mean(one, common) for one in random]
-    difference = spread_of([sum(one[index] for one in random) / len(random) - here[index] for index in common])
+    differences = {index: sum(one[index] for one in random) / len(random) - here[index] for index in common}
+    difference = spread_by_image(differences, attacks)
     # A control is a hybrid of several policies, or one of several that stand by themselves.
     alone = all(is_one_policy(control.defense) for control in controls)
     several = f"{len(random)} random policies on average" if alone else f"{len(random)} draws of random policies"
@@ -88,6 +89,13 @@ def worst_among(findings: Findings, keys: Collection[tuple[str, str]]) -> Attack
     return worst_of([attack for attack in findings.attacks if attack.key in keys])
 
 
+def spread_by_image(values: Mapping[int, float], attacks: Sequence[AttackFindings]) -> Spread:
+    """The spread of what is computed of images from all of these attacks, its interval over messages."""
+    attacked = ((image.index, image.unit) for attack in attacks for image in attack.images if image.index in values)
+    messages = messages_of(attacked)
+    return spread_of(list(values.values()), [messages[index] for index in values])
+
+
 def is_control(defense: str) -> bool:
     """Whether a defense is random policies and nothing else; a chain that begins with them is a defense like any other."""
     return defense.partition(":")[0] == Random.name and "|" not in defense
@@ -105,7 +113,7 @@ def _mean(percentiles: dict[int, float], indices: Sequence[int]) -> float:
 def _clearly(difference: Spread) -> str:
     """Whether a difference is clear, with its interval in percentage points."""
     if difference.low is None or difference.high is None:
-        return f" (n={difference.n})"
+        return f" ({difference.counted})"
     sure = "a clear difference" if difference.above_zero or difference.below_zero else "no clear difference"
     low, high = 100 * difference.low, 100 * difference.high
-    return f" ({sure}: 95% interval {round(low):+d} to {round(high):+d} points, n={difference.n})"
+    return f" ({sure}: 95% interval {round(low):+d} to {round(high):+d} points, {difference.counted})"

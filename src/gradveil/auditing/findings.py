@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from gradveil.auditing.messages import messages_of
 from gradveil.auditing.power import SIGNIFICANT
 from gradveil.auditing.situation import Situation, Situations
 from gradveil.auditing.spread import Spread, spread_of
@@ -114,7 +115,7 @@ class Findings:
         """How many images some attack has first among their decoys; claims are about all attacks, not the worst alone."""
         ranked = [one for attack in self.attacks for one in attack.images if one.rank is not None]
         first = {one.index for one in ranked if one.rank == 1}
-        return fraction_of(first, {one.index: one.unit for one in ranked}) if ranked else None
+        return fraction_of(first, messages_of((one.index, one.unit) for one in ranked)) if ranked else None
 
     @property
     def percentile(self) -> float:
@@ -150,20 +151,26 @@ def worst_of(attacks: Collection[AttackFindings]) -> AttackFindings:
     return max(attacks, key=badness)
 
 
+def records_that_count(records: Collection[Record]) -> dict[int, Record]:
+    """Of the records of one attack on one cell, by image.
+
+    The same image may be there more than once, say in other batches. That which comes last by its batch counts, so that nothing
+    is chosen by its outcome.
+    """
+    return {record.index: record for record in sorted(records, key=lambda one: (one.index, one.unit))}
+
+
 def _findings_of_cell(cell: tuple[str, str, Situation, str], records: list[Record], eps: Sequence[float]) -> Findings:
-    by_attack: dict[tuple[str, str], dict[int, Record]] = {}
-    # The same image may be there more than once, say in other batches; that which comes last by its batch counts, so that
-    # nothing is chosen by its outcome.
-    for record in sorted(records, key=lambda one: (one.index, one.unit)):
-        key = (record.scenario.attack_in_words, record.scenario.attacker)
-        by_attack.setdefault(key, {})[record.index] = record
+    by_attack: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        by_attack.setdefault((record.scenario.attack_in_words, record.scenario.attacker), []).append(record)
     order = sorted(by_attack, key=lambda key: (key[1] != "plain", key[1], key[0]))
-    attacks = [_attack(key, list(by_attack[key].values())) for key in order]
+    attacks = [_attack(key, list(records_that_count(by_attack[key]).values())) for key in order]
     worst = worst_of(attacks)
     indices = {record.index for record in records}
     tested = [attack.identified.strongest_p for attack in attacks if attack.identified is not None]
     ranked = [one for one in worst.images if one.percentile is not None]
-    messages = {image.index: image.unit for attack in attacks for image in attack.images}
+    messages = messages_of((image.index, image.unit) for attack in attacks for image in attack.images)
     published: dict[int, list[float]] = {index: [] for index in sorted(indices)}
     for image in (image for attack in attacks for image in attack.images):
         published[image.index].append(image.published)
@@ -183,17 +190,18 @@ def _findings_of_cell(cell: tuple[str, str, Situation, str], records: list[Recor
 
 def _attack(key: tuple[str, str], records: Sequence[Record]) -> AttackFindings:
     images = tuple(_figures(record) for record in records)
+    messages = [record.unit for record in records]
     read = [record.labels_read for record in records if record.labels_read is not None]
     return AttackFindings(
         records[0].scenario.attack,
         *key,
         identified=identify(records),
         placebo=identify_placebos(records),
-        detail=spread_of([one.detail for one in images]),
-        detail_ssim=spread_of([record.ssim - record.guess_ssim for record in records]),
-        psnr=spread_of([one.psnr for one in images]),
-        ssim=spread_of([one.ssim for one in images]),
-        published=spread_of([one.published for one in images]),
+        detail=spread_of([one.detail for one in images], messages),
+        detail_ssim=spread_of([record.ssim - record.guess_ssim for record in records], messages),
+        psnr=spread_of([one.psnr for one in images], messages),
+        ssim=spread_of([one.ssim for one in images], messages),
+        published=spread_of([one.published for one in images], messages),
         labels_read=sum(read) / len(read) if read else None,
         diverged=sum(one.diverged for one in images),
         images=images,

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gradveil.auditing.comparisons import attack_keys, is_control, worst_among
+from gradveil.auditing.comparisons import attack_keys, is_control, spread_by_image, worst_among
 from gradveil.auditing.folder import RunFolder
 from gradveil.auditing.situation import Situation
-from gradveil.auditing.spread import Spread, spread_of
+from gradveil.auditing.spread import Spread
 from gradveil.auditing.study import Judgment, Study
 from gradveil.auditing.verdicts import Tone
 from gradveil.leakage.scenario import UNDEFENDED
@@ -72,7 +72,8 @@ def _pair(
     keys = attack_keys([first.findings, second.findings])
     if not keys:
         return Pair(*key, first, second, None, "no attack in common")
-    before, after = (worst_among(one.findings, keys).percentiles for one in (first, second))
+    attacks = [worst_among(one.findings, keys) for one in (first, second)]
+    before, after = (attack.percentiles for attack in attacks)
     # The same number may be another image in another run.
     dataset, _, stage, _ = key
     common = [
@@ -82,7 +83,8 @@ def _pair(
     ]
     if not common:
         return Pair(*key, first, second, None, "no image in common")
-    return Pair(*key, first, second, spread_of([after[index] - before[index] for index in common]), "")
+    differences = {index: after[index] - before[index] for index in common}
+    return Pair(*key, first, second, spread_by_image(differences, attacks), "")
 
 
 def _order(key: Key) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from gradveil.auditing.accuracy import AccuracyLoss
 from gradveil.auditing.findings import Findings
+from gradveil.auditing.messages import in_messages
 from gradveil.proportions import Proportion, percent_round_up, round_up
 
 
@@ -11,8 +12,7 @@ def statements(found: Findings, loss: AccuracyLoss | None) -> tuple[str, ...]:
     The last one is the same with identification: Pr[the private image is not first among its decoys] >= 1 - delta.
     """
     against = f"for {found.defense} against the attacks tried on {found.model}, {found.stage}"
-    messages = len({one.unit for one in found.images})
-    several = "" if messages == len(found.images) else f" in {messages} message{'s' if messages > 1 else ''}"
+    several = in_messages(len(found.images), len({one.unit for one in found.images}))
     gamma = "not measured" if loss is None else f"{round_up(loss.gamma):.3f}"
     cost = "the accuracy was not measured"
     if loss is not None:

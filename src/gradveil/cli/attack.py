@@ -32,6 +32,7 @@ from gradveil.errors import GradveilError
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
+    from gradveil.auditing.spread import Spread
     from gradveil.leakage.identification import Identification
     from gradveil.leakage.records import Record
     from gradveil.report.groups import RecordGroup
@@ -95,6 +96,7 @@ def attack(
         gradveil report runs/attack
     """
     from gradveil.auditing.rough import rough_attack_seconds
+    from gradveil.auditing.spread import spread_of
     from gradveil.leakage.identification import identify, identify_placebos
     from gradveil.leakage.measuring import check, measure
     from gradveil.leakage.scenario import ScenarioKey
@@ -147,7 +149,8 @@ def attack(
         )
         return
     print_records(f"{how.attack} on {opened.stage} {opened.name}, defense {scenario.key.column}", records)
-    print_identification(identified, placebo, [record.detail for record in distinct])
+    detail = spread_of([record.detail for record in distinct], [record.unit for record in distinct])
+    print_identification(identified, placebo, detail)
     say(f"pictures: {', '.join(map(str, grids))} and {out / 'gifs'}; gradveil report {out} makes a page of the records")
 
 
@@ -173,13 +176,12 @@ def print_records(title: str, records: "list[Record]") -> None:
 
 
 def print_identification(
-    identified: "Identification | None", placebo: "Identification | None", details: list[float]
+    identified: "Identification | None", placebo: "Identification | None", detail: "Spread"
 ) -> None:
     """Print the means, how well the private images are told from others, and the same for images that were not attacked."""
-    from gradveil.auditing.spread import spread_of
     from gradveil.statistics import p_in_words
 
-    typer.echo(f"detail, on average: {spread_of(details).words()}")
+    typer.echo(f"detail, on average: {detail.words()}")
     if identified is None:
         typer.echo("no image has another of its class to be told from, so none can be ranked")
         return

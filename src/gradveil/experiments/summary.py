@@ -1,7 +1,9 @@
 """`docs/results.md`: every claim with its verdict, every experiment with its record, and what was not run yet."""
 
+import math
 from pathlib import Path
 
+from gradveil.errors import GradveilError
 from gradveil.experiments.catalogue import EXPERIMENTS
 from gradveil.experiments.experiment import Experiment
 from gradveil.experiments.figures import write_figures
@@ -14,6 +16,7 @@ from gradveil.progress import duration
 from gradveil.report.markdown import markdown_table, markdown_text
 
 COSTS = "costs.json"
+COSTS_COMMAND = "gradveil reproduce all --dry-run --json"
 LARGEST = 2**24
 NOT_RUN = "not run yet"
 # Besides those whose numbers are beside ours.
@@ -67,9 +70,18 @@ def read_costs(folder: Path) -> dict[str, float]:
     path = folder / COSTS
     if not path.is_file():
         return {}
-    rows = parse_file(path, parse_object, largest=LARGEST, remedy="make it again").get("costs")
-    known = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return {str(row.get("experiment")): float(str(row.get("seconds"))) for row in known}
+    return parse_file(path, _parse_costs, largest=LARGEST, remedy=f"write it again: {COSTS_COMMAND} > {path}")
+
+
+def _parse_costs(text: str) -> dict[str, float]:
+    rows = parse_object(text).get("costs")
+    costs = {}
+    for row in rows if isinstance(rows, list) else [rows]:
+        name, seconds = (row.get("experiment"), row.get("seconds")) if isinstance(row, dict) else (None, None)
+        if not isinstance(name, str) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            raise GradveilError("expected costs with an experiment and its seconds each")
+        costs[name] = float(seconds)
+    return costs
 
 
 def claim_rows(found: dict[str, Result], costs: dict[str, float]) -> list[dict[str, str]]:

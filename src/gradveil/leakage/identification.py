@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gradveil.leakage.lineups import Rank
 from gradveil.leakage.records import Record
 from gradveil.proportions import Proportion, clustered_proportion
-from gradveil.statistics import CONFIDENCE, bounded_mean_interval, firsts_p, rank_sum_p
+from gradveil.statistics import CONFIDENCE, clustered_mean_interval, firsts_p, rank_sum_p
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,11 @@ def identification_of(ranks: Sequence[Rank], messages: Sequence[Hashable] | None
     percentiles = [one.percentile for one in ranks]
     first, p = places.count(1), rank_sum_p(places, decoys)
     percentile = sum(percentiles) / len(ranks)
+    behind = range(len(ranks)) if messages is None else messages
     groups: dict[Hashable, list[int]] = {}
-    for number, message in enumerate(range(len(ranks)) if messages is None else messages):
+    for number, message in enumerate(behind):
         groups.setdefault(message, []).append(number)
-    low, high = bounded_mean_interval([sum(percentiles[i] for i in group) / len(group) for group in groups.values()])
+    low, high = clustered_mean_interval(percentiles, behind)
     if p < (1 - CONFIDENCE) / 2:
         # The interval holds for all numbers between 0 and 1; that ranks are uniform by luck is known, and excluded.
         low = max(low, 0.5)
@@ -89,7 +90,7 @@ def identification_of(ranks: Sequence[Rank], messages: Sequence[Hashable] | None
         n=len(ranks),
         percentile=percentile,
         low=min(low, percentile),
-        high=max(high, percentile),
+        high=high,
         p=p,
         first=clustered_proportion(counts),
         first_chance=sum(1 / (1 + m) for m in decoys) / len(ranks),

@@ -11,6 +11,7 @@ from gradveil.auditing.findings import Findings
 from gradveil.auditing.matrix import spread_indices
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
+from gradveil.io.locks import opening_locks
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
@@ -35,6 +36,8 @@ from gradveil.types import Dataset
 FIRST_ATTACKS, FIRST_TRAININGS, ROUNDS = 0.3, 0.4, 0.7
 FIRST_CHECKED = 24
 NO_BUDGET = "no time left in the budget"
+# Not the file that attacks lock, which gives all locks back when it is closed.
+LOCK = ".recommend.lock"
 
 
 def recommend(
@@ -52,13 +55,16 @@ def recommend(
 
     Training images are attacked, test images are public, as in an audit. What is in the folder is not done again, and the time
     that earlier sessions took counts. What the clock decides, which candidates a round takes up, is written down; given that, the
-    result depends on the seed alone.
+    result depends on the seed alone. A folder that another process is at is refused.
     """
-    with starting_workers(workers, backend) as jobs:
+    with opening_locks(folder, LOCK) as locks, starting_workers(workers, backend) as jobs:
+        # Attacks and trainings could be shared, but not what is decided by the clock.
+        if not locks.take(""):
+            raise GradveilError(f"{folder}: another process is at work there; wait for it or choose another folder")
         race = _Race(plan, dataset, folder, workers, backend, jobs, say, progress, clock)
         race.run()
         result = race.conclude()
-    race.time.conclude(asdict(result))
+        race.time.conclude(asdict(result))
     return result
 
 
@@ -80,7 +86,6 @@ class _Race:
         self.plan, self.dataset, self.workers = plan, dataset, workers
         self.say, self.progress = say, progress
         self.candidates = {one.name: one for one in (parse_candidate(text, plan.threat) for text in plan.candidates)}
-        self.costs = Costs(plan, self.candidates, len(dataset.train), workers)
         started = clock()
         source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
         if plan.stage.unit == "epochs":
@@ -102,6 +107,8 @@ class _Race:
         self.rounds = 0
         self.attacks = CandidateAttacks(plan, dataset, source, stage, folder, workers, backend, jobs, progress)
         self.trainings = ShortTrainings(plan, shorten(dataset, plan.seed), folder, workers, backend, jobs, progress)
+        self.candidates = {name: one for name, one in self.candidates.items() if self._applies(one)}
+        self.costs = Costs(plan, self.candidates, len(dataset.train), workers)
 
     def _train_first(self, source: NetworkSource) -> NetworkSource:
         """One network, trained without a defense, that all candidates are attacked on: one for each would take the budget."""
@@ -123,8 +130,6 @@ class _Race:
     def _first_round(self) -> None:
         for candidate in self.candidates.values():
             name = candidate.name
-            if not self._applies(candidate):
-                continue
             wanted = name == UNDEFENDED or f"0 attack {name}" in self.time.took
             if not wanted and self.costs.of_attack(0, candidate, self.time.took) > self.time.left(FIRST_ATTACKS):
                 self.untried[name] = NO_BUDGET

@@ -26,7 +26,7 @@ class RecordGroup:
 def group_records(records: Sequence[Record]) -> list[RecordGroup]:
     """The groups in a stable order."""
     settings: dict[tuple[str, str, str, str, str], dict[str, dict[int, Record]]] = {}
-    for record in sorted(records, key=lambda r: (r.scenario.defense != UNDEFENDED, r.scenario.column, r.index)):
+    for record in sorted(records, key=lambda r: (r.scenario.defense != UNDEFENDED, r.scenario.column, r.index, r.unit)):
         columns = settings.setdefault(record.scenario.setting, {})
         columns.setdefault(record.scenario.column, {})[record.index] = record
     return [RecordGroup(*setting, columns) for setting, columns in sorted(settings.items())]

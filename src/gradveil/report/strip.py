@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gradveil.auditing.findings import Findings
+from gradveil.auditing.findings import Findings, records_that_count
 from gradveil.auditing.folder import RunFolder
 from gradveil.auditing.study import DefenseSummary, Study
 from gradveil.defenses.words import defense_in_words
@@ -63,7 +63,7 @@ def _rebuilt(record: Record) -> Picture:
 
 
 def _records(run: RunFolder, one: DefenseSummary) -> dict[int, Record]:
-    """Those of the worst attacker at the stage that decides, by image."""
+    """Those of the worst attacker at the stage that decides, by image, which figures are of, too."""
     found: Findings = one.decisive.findings
     own = [
         record
@@ -73,4 +73,4 @@ def _records(run: RunFolder, one: DefenseSummary) -> dict[int, Record]:
         and (record.scenario.attack_in_words, record.scenario.attacker) == found.worst.key
         and run.situations(record.scenario) == found.stage
     ]
-    return {record.index: record for record in own}
+    return records_that_count(own)

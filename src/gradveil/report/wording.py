@@ -73,7 +73,7 @@ DEFINITIONS = {
         "leak can show while the interval still holds 50%. Of means in dB: Student's t over images. Of fractions: "
         "Clopper-Pearson. Of accuracy losses: Student's t over training seeds, or Newcombe over test images where there is one "
         "training. Of rank correlations: Bonett and Wright; p-values after Holm. Where several images are behind a message, "
-        "those of ranks and fractions count messages."
+        "those over images count messages."
     ),
 }
 OTHER_THREAT = (
