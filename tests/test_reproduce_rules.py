@@ -57,6 +57,14 @@ def test_a_defense_hides_where_the_attack_works_without_it_only(
     assert "PSNR to the shared image, +0.0 dB" in verdict.why
 
 
+def test_an_image_that_several_attacks_had_counts_once() -> None:
+    psnr = tuple(map(float, np.random.default_rng(0).normal(8, 2, N)))
+    once = attacked("none", 0.95), replace(attacked("3-1-7", 0.9), shared_psnr=psnr)
+    twice = *once, *(replace(one, attack="sgd+cosine") for one in once)
+    figures = [hides()(result(*cells)).why.partition(" dB (")[2].partition(")")[0] for cells in (once, twice)]
+    assert figures[0] == figures[1] != ""
+
+
 def test_hiding_is_of_the_named_defenses_and_random_policies_are_none() -> None:
     cells = (attacked("none", 0.95), attacked("random", 0.9), attacked("precode:k=4", None), attacked("3-1-7", 0.9))
     assert hides("precode")(result(*cells)).level == "holds"

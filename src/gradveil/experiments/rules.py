@@ -244,14 +244,15 @@ def _undefended(result: Result, one: Attacked) -> Attacked | None:
 
 
 def _published_figure(pairs: Sequence[tuple[Attacked, Attacked]]) -> str:
-    """What the papers would say."""
-    differences = []
+    """What the papers would say; an image that several attacks had counts once."""
+    differences: dict[int, list[float]] = {}
     for bare, one in pairs:
         before, after = (dict(zip(cell.indices, cell.shared_psnr, strict=True)) for cell in (bare, one))
-        differences += [after[index] - before[index] for index in sorted(before.keys() & after.keys())]
+        for index in before.keys() & after.keys():
+            differences.setdefault(index, []).append(after[index] - before[index])
     if not differences:
         return ""
-    change = spread_of(differences)
+    change = spread_of([sum(own) / len(own) for _, own in sorted(differences.items())])
     interval = "" if change.low is None else f" ({change.low:+.1f} to {change.high:+.1f})"
     return f"By the papers' figure, PSNR to the shared image, {change.mean:+.1f} dB{interval} with the defense."
 
