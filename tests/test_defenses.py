@@ -589,7 +589,7 @@ def test_policies_and_policy_files_are_defenses(tmp_path: Path, fashion: Dataset
         ("train-only", "train-only:prune:0.7"),
         ("train-only: ", "train-only:prune:0.7"),
         ("train-only:none", "got none"),
-        ("train-only:train-only:prune:0.7", "got train-only:prune:0.7"),
+        ("train-only:train-only:prune:0.7", "got 'train-only:train-only:prune:0.7'"),
         ("train-only:prun:0.7", "did you mean 'prune'"),
         ("none:3", "no settings"),
         ("3-1-99", "0 to 49"),

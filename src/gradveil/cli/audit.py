@@ -28,7 +28,6 @@ from gradveil.cli.verdicts import print_efforts, print_estimate, print_left_out,
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
 from gradveil.io.locks import LOCK
-from gradveil.models import bare_name
 from gradveil.progress import bar
 
 if TYPE_CHECKING:
@@ -117,6 +116,7 @@ def audit(
     from gradveil.auditing.plan import TRAINED, AuditSettings
     from gradveil.auditing.rough import rough_audit_seconds
     from gradveil.defenses import parse_defenses
+    from gradveil.models import bare_name
     from gradveil.naming import slug, split_names
     from gradveil.parallel import check_backend, check_workers
 
