@@ -14,6 +14,7 @@ from gradveil.auditing.answers import answers_of
 from gradveil.auditing.matrix import behind, run_audit, spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.situation import Situations
+from gradveil.auditing.verdicts import CANNOT_TELL
 from gradveil.cli.verdicts import print_verdicts
 from gradveil.client import FedAvg, share
 from gradveil.defenses import NoDefense, Prune
@@ -171,9 +172,12 @@ def test_one_audit_of_several_threats_is_one_row_of_steps(small: Dataset, tmp_pa
     assert [{verdict.n for verdict in step.verdicts.values()} for step in steps] == [{2}, {2}]
     assert steps[1].description.startswith("2 images per participant")
     ((dataset, model),) = study.steps
-    assert "the worst of 2 threats. In the last of them, pairs, " in answers_of(study, dataset, model)[0].text
+    assert "the worst of 2 threats. In the last of them, pairs, it leaks" in answers_of(study, dataset, model)[0].text
     page = write_page(study).read_text()
     assert "from the worst case to what is deployed" in page
+    hidden = {defense: replace(one, level=CANNOT_TELL) for defense, one in steps[1].verdicts.items()}
+    study.__dict__["steps"] = {(dataset, model): [steps[0], replace(steps[1], verdicts=hidden)]}
+    assert answers_of(study, dataset, model)[0].text.endswith("nothing was found of 2 images in 1 message.")
     assert page.index("from the worst case to what is deployed") < page.index("<details")  # not folded away
     assert not study.missing[:-1]  # the last line is that no accuracy was asked for
     assert "{" not in "".join(page.split("<dt>threats</dt>")[1:])[:200]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gradveil.auditing.comparisons import is_control
+from gradveil.auditing.messages import in_messages
 from gradveil.auditing.study import DefenseSummary, Study
 from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Grade, Level, Tone, Verdict
 from gradveil.defenses.words import defense_in_words
@@ -104,7 +105,9 @@ def _deployed(study: Study, dataset: str, model: str) -> str:
     verdict = steps[-1].verdicts.get(UNDEFENDED) if steps else None
     if not steps or verdict is None:
         return ""
-    what = f"it leaks, too ({verdict.grade})" if verdict.level == LEAKS else f"nothing was found in {verdict.n} images"
+    found = verdict.identified
+    counted = f"{verdict.n} images{'' if found is None else in_messages(found.n, found.messages)}"
+    what = f"it leaks, too ({verdict.grade})" if verdict.level == LEAKS else f"nothing was found of {counted}"
     return f" That is the worst of {len(steps)} threats. In the last of them, {steps[-1].threat}, {what}."
 
 
