@@ -150,6 +150,7 @@ BAD_INPUT = [
     (["score", "50"], "0 to 49"),
     (["score", "3-1-7", "--weights", CORRUPT], "not a readable safetensors file"),
     (["score", "3-1-7", "--weights", "none.safetensors"], "no such weights file"),
+    (["score", "3-1-7", "--weights", "."], "a folder, expected a weights file"),
     (["score", "3-1-7", "--definition", "mine"], "paper, code"),
     (["score", "3-1-7", "--images", "5000"], "1 to 900"),
     (["search", "--budget", "2", "--keep", "3"], "keep"),

@@ -48,7 +48,7 @@ def _worst(group: Sequence[Verdict]) -> OverallVerdict:
         text = f"{where}: {worst.text}{unsaid}"
     else:
         worst = group[0]
-        text = f"{_all_of(silent)}: the attacks fail even without a defense, so nothing can be said of this one. {worst.text}"
+        text = f"{_all_of(silent)}: {worst.text}"
     return OverallVerdict(
         worst.dataset,
         worst.model,

@@ -103,7 +103,7 @@ def _is_plain(tensor: Tensor) -> bool:
 
 def _check_file(path: Path, wanted: str) -> None:
     if not path.is_file():
-        raise GradveilError(f"{path}: no such {wanted}")
+        raise GradveilError(f"{path}: {'a folder, expected a' if path.is_dir() else 'no such'} {wanted}")
     _check_size(path, path.stat().st_size)
 
 
