@@ -111,6 +111,7 @@ def test_a_leak_is_found_where_few_images_elsewhere_rank_higher_by_luck() -> Non
     few = replace(
         attacked("none", 0.7), model="few", indices=(0,), messages=(0,), ranks=(5,), decoys=(DECOYS,), placebo=(5,)
     )
+    assert result(few, attacked("none", 0.6)).counted == f"1 to {N} images"
     verdict = found()(result(few, attacked("none", 0.6)))
     assert verdict.level == "holds"
     assert verdict.why.startswith("1 of 2 leak, most of all no defense on net,")

@@ -207,12 +207,13 @@ class Result:
 
     @property
     def counted(self) -> str:
-        """The fewest images behind any figure, or trainings per row where none was attacked or scored: `100 images`."""
+        """The images behind its figures, or trainings per row where none was attacked or scored: `30 to 100 images`."""
         counts = [one.n for one in self.found.attacked]
         counts += [len(one.values) for one in self.found.scored] + [len(one.values) for one in self.found.curves]
         trainings = Counter((one.dataset, one.model, one.row) for one in self.found.trained)
-        fewest, what = (min(counts), "image") if counts else (min(trainings.values(), default=0), "training")
-        return f"{fewest} {what}{'' if fewest == 1 else 's'}"
+        what, counts = ("image", counts) if counts else ("training", [*trainings.values()] or [0])
+        fewest, most = min(counts), max(counts)
+        return f"{fewest if fewest == most else f'{fewest} to {most}'} {what}{'' if most == 1 else 's'}"
 
 
 def write_result(path: Path, result: Result) -> None:
