@@ -1,8 +1,6 @@
 import json
 import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -52,16 +50,6 @@ from gradveil.recommending.trainings import ShortTrainings
 from gradveil.types import Dataset
 from test_code_blocks import KNOWN, check
 
-HOLDING = """
-import sys
-from pathlib import Path
-from gradveil.io.locks import opening_locks
-with opening_locks(Path(sys.argv[1]), ".recommend.lock") as locks:
-    if not locks.take(""):
-        sys.exit(3)
-    print("here", flush=True)
-    sys.stdin.read()
-"""
 LEVELS = (Level(4, 3, 1, 1), Level(6, 4, 1, 1))
 PLAN = RecommendPlan("mlp-16", ("gaussian:100", "clip:1", "batch:2"), levels=LEVELS, check=16)
 
@@ -339,34 +327,6 @@ def test_what_does_not_apply_takes_no_images_from_checks(
     found = race(replace(PLAN, candidates=(*PLAN.candidates, everything)), small, tmp_path)
     assert found.untried == {everything: "does not apply: too many images"}
     assert any(one.checked for one in found.figures)
-
-
-def test_the_second_race_in_a_folder_says_so(small: Dataset, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLDING, str(tmp_path / "held")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "here\n"
-        with pytest.raises(GradveilError, match="held: another process is at work there; wait for it or choose"):
-            race(PLAN, small, tmp_path / "held")
-        other.kill()
-    # The lock is held throughout: what attacks lock in the same folder is another file.
-    taken: list[int] = []
-
-    def say(text: str) -> None:
-        taken.append(
-            subprocess.run([sys.executable, "-c", HOLDING, str(tmp_path / "own")], check=False, input=b"").returncode
-        )
-        if text.startswith("round 1: clip:1"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        race(PLAN, small, tmp_path / "own", say=say)
-    assert len(taken) == 3
-    assert set(taken) == {3}
-    # A race that is refused leaves nothing behind.
-    with pytest.raises(GradveilError):
-        race(replace(PLAN, attacks=("dlg",), threat=parse_threat("fedsgd:images=1000")), small, tmp_path / "refused")
-    assert not (tmp_path / "refused").exists()
 
 
 def test_what_does_not_fit_into_the_budget_is_named(small: Dataset, tmp_path: Path) -> None:

@@ -47,21 +47,19 @@ class Locks:
 
 
 @contextmanager
-def opening_locks(folder: Path, name: str = LOCK) -> Iterator[Locks]:
+def opening_locks(folder: Path) -> Iterator[Locks]:
     """The locks of a folder, in an empty file that is made if need be; a block that fails leaves no folder with nothing else."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / name
+    path = folder / LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         yield Locks(descriptor)
     except BaseException:
         if made:
             with suppress(OSError):  # somebody else removes it, or has put something into a folder above it
-                left = [*folder.iterdir()]
-                if all(one.name.endswith(LOCK) for one in left):
-                    for one in left:
-                        one.unlink()
+                if [*folder.iterdir()] == [path]:
+                    path.unlink()
                     for empty in made:
                         empty.rmdir()
         raise

@@ -11,7 +11,6 @@ from gradveil.auditing.findings import Findings
 from gradveil.auditing.matrix import spread_indices
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
-from gradveil.io.locks import opening_locks
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
@@ -36,8 +35,6 @@ from gradveil.types import Dataset
 FIRST_ATTACKS, FIRST_TRAININGS, ROUNDS = 0.3, 0.4, 0.7
 FIRST_CHECKED = 24
 NO_BUDGET = "no time left in the budget"
-# Not the file that attacks lock, which gives all locks back when it is closed.
-LOCK = ".recommend.lock"
 
 
 def recommend(
@@ -55,16 +52,13 @@ def recommend(
 
     Training images are attacked, test images are public, as in an audit. What is in the folder is not done again, and the time
     that earlier sessions took counts. What the clock decides, which candidates a round takes up, is written down; given that, the
-    result depends on the seed alone. A folder that another process is at is refused.
+    result depends on the seed alone.
     """
-    with opening_locks(folder, LOCK) as locks, starting_workers(workers, backend) as jobs:
-        # Attacks and trainings could be shared, but not what is decided by the clock.
-        if not locks.take(""):
-            raise GradveilError(f"{folder}: another process is at work there; wait for it or choose another folder")
+    with starting_workers(workers, backend) as jobs:
         race = _Race(plan, dataset, folder, workers, backend, jobs, say, progress, clock)
         race.run()
         result = race.conclude()
-        race.time.conclude(asdict(result))
+    race.time.conclude(asdict(result))
     return result
 
 
