@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradveil.auditing.messages import in_messages, messages_of
 from gradveil.leakage.records import Record
-from gradveil.statistics import clustered_mean_interval
+from gradveil.statistics import bounded_mean_interval
 
 
 @dataclass(frozen=True)
 class Placebo:
-    """How images that were not attacked rank by what was rebuilt of others, over `runs` runs on `n` images of so many `messages`.
+    """How images that were not attacked rank by what was rebuilt of others, over `runs` runs on `n` images.
 
     The mean percentile has the 95% interval `low` to `high`. What several attacks rebuild of one image is alike, so that an
-    image counts once, with its mean. The interval counts messages.
+    image counts once, with its mean. Messages do not count here: nothing is given away of these images, one by one or together.
     """
 
     n: int
-    messages: int
     runs: int
     percentile: float
     low: float
@@ -31,8 +29,7 @@ class Placebo:
     @property
     def text(self) -> str:
         """What it says of the measure, for people."""
-        counted = f"{self.n} images{in_messages(self.n, self.messages)}"
-        interval = f"95% interval {self.low:.0%} to {self.high:.0%}, {counted} in {self.runs} runs"
+        interval = f"95% interval {self.low:.0%} to {self.high:.0%}, {self.n} images in {self.runs} runs"
         found = (
             f"images that were not attacked rank above {self.percentile:.0%} of the others of their class ({interval})"
         )
@@ -46,16 +43,11 @@ class Placebo:
 def placebo_of(records: Sequence[Record]) -> Placebo | None:
     """The placebo of all records together; None where none has another image of its class."""
     images: dict[tuple[str, int], list[float]] = {}
-    attacked = []
     for record in records:
         if record.placebo is not None:
-            dataset, image = record.scenario.dataset, (record.scenario.dataset, record.index)
-            images.setdefault(image, []).append(record.placebo.percentile)
-            attacked.append((image, (dataset, record.unit)))
+            images.setdefault((record.scenario.dataset, record.index), []).append(record.placebo.percentile)
     if not images:
         return None
     means = [sum(one) / len(one) for one in images.values()]
-    of = messages_of(attacked)
-    messages = [of[image] for image in images]
-    interval = clustered_mean_interval(means, messages)
-    return Placebo(len(means), len(set(messages)), len(attacked), sum(means) / len(means), *interval)
+    low, high = bounded_mean_interval(means)
+    return Placebo(len(means), sum(map(len, images.values())), sum(means) / len(means), low, high)
