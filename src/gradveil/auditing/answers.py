@@ -178,20 +178,22 @@ def _rank(found: Identification | None) -> tuple[str, str, str]:
     if found is None:
         return "", "", ""
     figure = f"{found.percentile:.0%}"
-    unit = f"The right image ranks above {figure} of the others of its class, on average (95% interval, n={found.n})."
+    unit = f"The right image ranks above {figure} of the others of its class, on average (95% interval, {_counted(found)})."
     return figure, found.interval, unit
 
 
 def _fall(bare: DefenseSummary, one: DefenseSummary) -> tuple[str, str, str]:
     """As `_rank`, from what it is without the defense."""
-    after, interval, _ = _rank(one.worst.identified)
-    if not after:
+    found, before = one.worst.identified, f"{bare.worst.percentile:.0%}"
+    if found is None:
         return "", "", ""
-    before = f"{bare.worst.percentile:.0%}"
-    unit = (
-        f"The right image ranks above {after} of the others with it, {before} without (95% interval, n={one.worst.n})."
-    )
+    after, interval, _ = _rank(found)
+    unit = f"The right image ranks above {after} of the others with it, {before} without (95% interval, {_counted(found)})."
     return f"{before} \N{RIGHTWARDS ARROW} {after}", interval, unit
+
+
+def _counted(found: Identification) -> str:
+    return f"n={found.n}{in_messages(found.n, found.messages)}"
 
 
 def _undecided(verdict: Verdict) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gradveil.auditing.messages import in_messages
 from gradveil.auditing.verdicts import FAILED
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.applying import apply_lines
@@ -107,10 +108,8 @@ def _answer(question: str, one: Figures | None, plan: RecommendPlan, dataset: st
 
 def _count(one: Figures) -> str:
     """How many images, and in how many messages where a message has several: messages are what intervals count."""
-    if one.unit == 1:
-        return f"n={one.n}"
-    messages = one.n // one.unit
-    return f"n={one.n} in {messages} {'message' if messages == 1 else 'messages'} of {one.unit}"
+    messages = in_messages(one.n, one.n // one.unit)
+    return f"n={one.n}{messages}{f' of {one.unit}' if messages else ''}"
 
 
 def _price(one: Figures) -> str:

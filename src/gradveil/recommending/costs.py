@@ -15,8 +15,8 @@ FEWEST, MESSAGES = 16, 8
 class Costs:
     """Seconds of a candidate's attacks and trainings; `took` are those of the journal so far, by round and name.
 
-    `candidates` are those of the race that apply to its network and threat. It begins without a
-    defense. `available` is how many images there are to attack.
+    `candidates` are those of the race that apply to its network and threat, no defense first. `available` is how many images
+    there are to attack.
     """
 
     plan: RecommendPlan
