@@ -24,12 +24,12 @@ from gradveil.auditing.placebo import Placebo, placebo_of
 from gradveil.auditing.properties import image_properties
 from gradveil.auditing.situation import Situation
 from gradveil.auditing.statements import statements
+from gradveil.auditing.steps import ThreatStep
 from gradveil.auditing.summary import OverallVerdict, overall_verdicts
 from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Grade, Level, Verdict, verdicts_on
 from gradveil.auditing.vulnerability import Vulnerability, vulnerability_of
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.leakage.threat import PLAIN
 
 # For one defense, and for several.
 _HEADLINES: dict[Level, tuple[str, str]] = {
@@ -80,26 +80,6 @@ class DefenseSummary:
     def worst(self) -> Verdict:
         """The verdict at that stage."""
         return self.decisive.verdict
-
-
-@dataclass(frozen=True)
-class ThreatStep:
-    """One threat of several: the verdict on every defense, at the stage that decides."""
-
-    threat: str
-    description: str
-    verdicts: dict[str, Verdict]
-
-    @classmethod
-    def of(cls, threat: str, description: str, verdicts: Sequence[Verdict]) -> "ThreatStep":
-        decisive = {one.defense: one for one in overall_verdicts(verdicts)}
-        chosen = {one.defense: one for one in verdicts if one.stage == decisive[one.defense].stage}
-        return cls(threat or PLAIN, description, {defense: chosen[defense] for defense in decisive})
-
-
-def defenses_in(steps: Sequence[ThreatStep]) -> list[str]:
-    """Every defense that was audited under one of the threats, in the order in which they come."""
-    return list(dict.fromkeys(defense for step in steps for defense in step.verdicts))
 
 
 @dataclass(frozen=True)

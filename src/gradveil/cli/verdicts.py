@@ -21,7 +21,7 @@ def print_verdicts(study: "Study") -> None:
     from gradveil.auditing.answers import answers_of
     from gradveil.auditing.averages import group_of
     from gradveil.auditing.comparisons import is_control
-    from gradveil.auditing.study import defenses_in
+    from gradveil.auditing.steps import defenses_in
     from gradveil.report.board import shade_of
     from gradveil.report.wording import WORD
 

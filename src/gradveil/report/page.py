@@ -17,7 +17,8 @@ from gradveil.auditing.comparisons import is_control
 from gradveil.auditing.folder import StoredRecord
 from gradveil.auditing.next_step import next_step
 from gradveil.auditing.plan import AuditSettings
-from gradveil.auditing.study import Study, defenses_in
+from gradveil.auditing.steps import defenses_in
+from gradveil.auditing.study import Study
 from gradveil.auditing.verdicts import GRADES
 from gradveil.defenses.words import defense_in_words
 from gradveil.io.files import write_text

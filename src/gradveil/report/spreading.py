@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gradveil.auditing.comparisons import is_one_policy
-from gradveil.auditing.study import Study, defenses_in
+from gradveil.auditing.steps import defenses_in
+from gradveil.auditing.study import Study
 from gradveil.auditing.verdicts import Verdict
 from gradveil.defenses.words import distinct_words
 from gradveil.report.board import shade_of
