@@ -147,6 +147,16 @@ def test_accuracy_score_of_orthogonal_and_equal_reactions() -> None:
     assert accuracy(Reacts(), [(same, labels)]).mean == pytest.approx(worst, rel=1e-3)
 
 
+def test_accuracy_score_does_not_depend_on_how_many_images_are_looked_at_together(
+    fashion: Dataset, small_net: nn.Module
+) -> None:
+    batch = (to_unit(fashion.test.images[:50]), fashion.test.labels[:50])
+    whole = accuracy(small_net.eval(), [batch, batch])
+    for at_once in (1, 24, 50, 51):
+        assert accuracy(small_net, [batch, batch], at_once=at_once).values == pytest.approx(whole.values, rel=1e-4)
+        assert accuracy(small_net, [batch, batch], at_once=at_once).evaluations == whole.evaluations
+
+
 def test_scores_never_see_the_images_kept_for_attacks(fashion: Dataset, small_net: nn.Module) -> None:
     poisoned = fashion.test.images.clone()
     poisoned[:KEPT_FOR_ATTACKS] = 255 - poisoned[:KEPT_FOR_ATTACKS]

@@ -28,13 +28,20 @@ def run_in_bundles(
     work: Callable[[Job], Result],
     jobs: Iterable[Job],
     *,
+    workers: int,
+    expected: int,
     describe: Callable[[Job], str] = str,
 ) -> Iterator[Result]:
-    """As `run(work, jobs)`, several jobs at a time: twice as many whenever the last bundle took less than `SECONDS`."""
-    size, waiting = 1, iter(jobs)
+    """As `run(work, jobs)`, several jobs at a time: twice as many whenever the last bundle took less than `SECONDS`.
+
+    There are at most `expected` jobs. Towards the end bundles are small, so that no worker waits long for the last one.
+    """
+    size, left, waiting = 1, expected, iter(jobs)
 
     def bundles() -> Iterator[list[Job]]:
-        while bundle := list(islice(waiting, size)):
+        nonlocal left
+        while bundle := list(islice(waiting, max(1, min(size, left // (2 * workers))))):
+            left -= len(bundle)
             yield bundle
 
     for bundle in run(partial(_work_through, work), bundles(), describe=partial(_describe, describe)):

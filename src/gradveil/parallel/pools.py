@@ -1,5 +1,6 @@
 """Where jobs run: processes of this machine, or a cluster."""
 
+import math
 import os
 import shutil
 import signal
@@ -147,9 +148,10 @@ def _sparing_children() -> Iterator[None]:
 def _follow_parent(parent: int) -> None:
     """In a worker: leave Ctrl-C to the parent, and end soon after it, however it ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # With psutil, which Dask brings along, loky ends a process that has grown much in a job, with a warning. Torch keeps memory
-    # for the next job; and where warnings are errors, loky's own thread dies of this one and nobody does the next job.
-    process_executor._USE_PSUTIL = False
+    # Every second loky collects all garbage, which takes up to a tenth of it with torch's many objects. Or, with psutil, which
+    # Dask brings along, it ends a process that has grown much in a job, with a warning. Torch keeps memory for the next job; and
+    # where warnings are errors, loky's own thread dies of this one and nobody does the next job.
+    process_executor._MEMORY_LEAK_CHECK_DELAY = math.inf
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -62,8 +62,16 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
     return torch.nn.functional.cosine_similarity(a, b, dim=0)
 
 
-def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, variant: str = "mean") -> Estimate:
+def accuracy(
+    model: nn.Module,
+    batches: Sequence[tuple[Tensor, Tensor]],
+    *,
+    variant: str = "mean",
+    at_once: int | None = None,
+) -> Estimate:
     """S_acc: how differently a randomly initialised model reacts to different images; higher is better.
+
+    `at_once` images go through the model together, which must be in eval mode then; None takes whole batches, as published.
 
     Each batch gives one value. J holds a row d(sum of logits)/d(image) per image, s are the eigenvalues of the rows'
     correlation matrix. Variants:
@@ -79,8 +87,7 @@ def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, vari
     rows = 0
     for images, labels in batches:
         kept = _first_of_each_label(labels) if variant == "code" else torch.arange(len(labels))
-        chosen = images[kept].clone().requires_grad_()
-        (jacobian,) = torch.autograd.grad(model(chosen).sum(), chosen, allow_unused=True, materialize_grads=True)
+        jacobian = torch.cat([_reactions(model, some) for some in torch.split(images[kept], at_once or len(kept))])
         rows += len(kept)
         if not bool(jacobian.isfinite().all()):
             values.append(math.nan)
@@ -90,6 +97,13 @@ def accuracy(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], *, vari
         value = float(terms.sum() if variant == "code" else terms.mean())
         values.append(value if variant == "printed" else -value)
     return Estimate(tuple(values), evaluations=rows)
+
+
+def _reactions(model: nn.Module, images: Tensor) -> Tensor:
+    """d(sum of logits)/d(image) of every image, of its shape."""
+    chosen = images.clone().requires_grad_()
+    (found,) = torch.autograd.grad(model(chosen).sum(), chosen, allow_unused=True, materialize_grads=True)
+    return found
 
 
 def _correlations(rows: Tensor) -> Tensor:

@@ -185,7 +185,8 @@ class Scorer:
         size = min(self.batch_size, self.available)
         numbers = batches if batches is not None else range(self.distinct_batches)
         parts = [self.transform(policy, self.kept + number * size + torch.arange(size)) for number in numbers]
-        found = reference.accuracy(self._untrained, parts, variant="code" if self.definition == "code" else "mean")
+        variant = "code" if self.definition == "code" else "mean"
+        found = reference.accuracy(self._untrained, parts, variant=variant, at_once=AT_ONCE)
         if not all(map(torch.isfinite, torch.tensor(found.values))):
             raise NotFinite(
                 f"the untrained model's reaction to images under {policy} is not finite: S_acc is undefined"
