@@ -1,3 +1,4 @@
+import gc
 import os
 import pickle
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from joblib.externals.loky import process_executor
 from torch import Tensor
 
 from gradveil.errors import GradveilError
@@ -45,6 +47,25 @@ def test_workers_that_left_while_idle_are_replaced(monkeypatch: pytest.MonkeyPat
         for _, process, _ in done:
             while Path(f"/proc/{process}").exists() and "Z" not in Path(f"/proc/{process}/stat").read_text().split()[2]:
                 time.sleep(0.05)
+
+
+def collections_after(hours: float) -> int:
+    """How often this process has collected all its garbage; from now on it is `hours` later there, for loky."""
+    if hours:
+        gc.disable()
+        process_executor._USE_PSUTIL = False  # as where nobody has installed it
+        process_executor.time = lambda: time.time() + hours * 3600
+    else:
+        gc.enable()
+        process_executor.time = time.time
+    return gc.get_stats()[2]["collections"]
+
+
+def test_workers_do_not_stop_to_collect_garbage() -> None:
+    with starting_workers(1, apart=True) as run:
+        list(run(collections_after, [1]))  # loky collects once, after the first job
+        before, after, last = (next(run(collections_after, [hours])) for hours in (2, 3, 0))
+    assert before == after == last
 
 
 def test_one_worker_is_this_process() -> None:
