@@ -253,6 +253,16 @@ def test_locks_end_with_their_process(tmp_path: Path, hold: Any) -> None:
         raise KeyError
     assert not (tmp_path / "new").exists()
 
+    def fail_beside_another(folder: Path) -> None:
+        with opening_locks(folder):
+            hold(folder, "c")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_beside_another(tmp_path / "shared")
+    with opening_locks(tmp_path / "shared") as locks:
+        assert not locks.take("c")
+
 
 @pytest.mark.parametrize("finishes", [True, False], ids=["finishes", "dies"])
 def test_what_another_process_attacks_is_left_to_it(

@@ -57,7 +57,11 @@ def opening_locks(folder: Path) -> Iterator[Locks]:
         yield Locks(descriptor)
     except BaseException:
         if made:
-            with suppress(OSError):  # somebody else removes it, or has put something into a folder above it
+            with suppress(
+                OSError
+            ):  # somebody else holds a lock, removes it, or has put something into a folder above it
+                if sys.platform != "win32":
+                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # all of them
                 if [*folder.iterdir()] == [path]:
                     path.unlink()
                     for empty in made:
