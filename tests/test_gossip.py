@@ -19,7 +19,7 @@ from gradveil.errors import GradveilError
 from gradveil.federated import FederatedPlan, federate, network_of, participants_of
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.curious.attacking import attack_recording
-from gradveil.federated.gossip.group import explain, report
+from gradveil.federated.gossip.group import Group, explain, report
 from gradveil.federated.gossip.mixing import mix_weights
 from gradveil.federated.gossip.results import GossipResult
 from gradveil.federated.gossip.settings import GossipSettings
@@ -453,6 +453,20 @@ def test_a_message_of_another_length_ends_all_in_a_line_that_names_its_sender(mo
     assert done.returncode == 2
     said = "gradveil: participant 1 sent a message of another length than the model gives it; start again to go on\n"
     assert [(tmp_path / f"{honest}.txt").read_text() for honest in (0, 2)] == [said, said]
+
+
+class _StoreOfWhoIsGone(HashStore):
+    def set(self, key: str, value: str) -> None:
+        raise RuntimeError("connection reset by peer")
+
+
+def test_who_got_too_much_says_so_also_where_the_store_is_gone() -> None:
+    """Participant 0 keeps the store, and may have ended for the same reason."""
+    said: list[str] = []
+    group = Group(2, 3, _StoreOfWhoIsGone(), 60, last_words=said.append)
+    group.awaited = 1
+    group._end_by_gloo()
+    assert said == ["participant 1 sent a message of another length than the model gives it; start again to go on"]
 
 
 # Refusals and news -----------------------------------------------------------------------------------------------------------

@@ -153,8 +153,13 @@ class Group:
 
     def _end_by_gloo(self) -> None:
         """The last that this process does, in the thread of gloo that failed."""
-        report(self.store, self.rank, f"refused {self.awaited}")
-        self.last_words(explain(self.store, self.rank, self.patience))
+        assert self.awaited is not None  # only who is awaited sends
+        try:
+            report(self.store, self.rank, f"refused {self.awaited}")
+            words = explain(self.store, self.rank, self.patience)
+        except RuntimeError:  # the store went with participant 0, who got such a message too
+            words = _lost_peer_text(self.awaited, "refused", self.patience)
+        self.last_words(words)
         self.leave()
 
     def _lost_peer_error(self, other: int, how: str) -> "PeerLostError":
