@@ -16,9 +16,10 @@ from gradveil.cli.reproduce import run
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.experiments import EXPERIMENTS, SCALES, Grid, Lab, read_result, run_experiment
+from gradveil.experiments.experiment import Verdict
 from gradveil.experiments.page import write_experiment_page
 from gradveil.experiments.published import published_beside, published_rows
-from gradveil.experiments.summary import read_costs, write_summary
+from gradveil.experiments.summary import claim_rows, more_of, read_costs, write_summary
 from gradveil.progress import Advance, ignore
 from gradveil.training import Recipe
 from gradveil.types import Dataset
@@ -171,10 +172,31 @@ def test_damaged_costs_are_one_line(damaged: str, tmp_path: Path) -> None:
     assert read_costs(tmp_path) == {}
     path = tmp_path / "costs.json"
     path.write_text(damaged)
-    with pytest.raises(GradveilError, match=r"reproduce all --dry-run --json > .*costs.json") as refused:
+    with pytest.raises(GradveilError, match=r"reproduce all --scale cpu --dry-run --json > .*costs.json") as refused:
         read_costs(tmp_path)
     assert str(refused.value).startswith(f"{path}: ")
     assert "\n" not in str(refused.value)
+
+
+def test_the_page_says_what_it_would_take_to_know_more() -> None:
+    undecided = Verdict("undecided", "x", "30 images", "about 300 images")
+    assert more_of(undecided, 7200) == "about 300 images; scale paper: 2 h"
+    assert more_of(replace(undecided, level="holds", more=""), None) == ""
+    assert more_of(None, None) == ""
+    rows = claim_rows({}, {}, {"table1": 7200})
+    assert [row["claim"] for row in rows] == [claim.key for one in EXPERIMENTS.values() for claim in one.claims]
+    assert rows[0]["to know more"] == "scale paper: 2 h"
+    for row in claim_rows({name: read_result(RESULTS / f"{name}.json") for name in ("attacks", "layers")}, {}, {}):
+        if row["verdict"] != "not run yet":
+            assert row["n"]
+            assert bool(row["to know more"]) == (row["verdict"] == "undecided"), row
+
+
+def test_every_rule_says_when_a_claim_holds_and_when_not() -> None:
+    for experiment in EXPERIMENTS.values():
+        for claim in experiment.claims:
+            assert "olds if" in claim.rule.text, claim.key
+            assert "Does not hold if" in claim.rule.text, claim.key
 
 
 def test_the_page_of_results_is_what_the_records_say(tmp_path: Path) -> None:

@@ -1,12 +1,17 @@
 """Verdicts on claims, from records whose truth is known."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from gradveil.auditing.spread import spread_of
+from gradveil.experiments.accuracy_rules import accuracy_drops, as_accurate, costs_less_than_others
+from gradveil.experiments.combining import each
+from gradveil.experiments.comparing import number_to_decide, paired, pooled
 from gradveil.experiments.correlating import correlate, difference
-from gradveil.experiments.experiment import Claim
+from gradveil.experiments.experiment import LATE, Claim
 from gradveil.experiments.questions import (
     QUESTIONS,
     are_searched_better,
@@ -15,10 +20,8 @@ from gradveil.experiments.questions import (
     which_score_is_best,
 )
 from gradveil.experiments.records import Attacked, Curve, Pieces, Result, Scored, Trained
-from gradveil.experiments.rules import Rule, alike, better_than_others, each, found, hides, knowing_helps, more_in
+from gradveil.experiments.rules import alike, better_than_others, found, hides, knowing_helps, more_in
 from gradveil.experiments.score_rules import (
-    accuracy_drops,
-    as_accurate,
     best_operations,
     lower_area,
     predicts,
@@ -54,7 +57,8 @@ def test_a_defense_hides_where_the_attack_works_without_it_only(
 ) -> None:
     verdict = hides()(result(attacked("none", bare), attacked("3-1-7", defended)))
     assert verdict.level == level
-    assert "PSNR to the shared image, +0.0 dB" in verdict.why
+    assert "PSNR to the shared image, changes by +0.0 dB" in verdict.why
+    assert (verdict.n, bool(verdict.more)) == ("100 images", level == "undecided")
 
 
 def test_an_image_that_several_attacks_had_counts_once() -> None:
@@ -96,15 +100,60 @@ def test_found_and_more_and_alike() -> None:
     early, late = {"stage": "untrained"}, {"stage": "trained"}
     assert more_in(early, late)(cells).level == "holds"
     assert more_in(late, early)(cells).level == "does not hold"
-    assert alike({"model": "wide"}, {"model": "net", "stage": "untrained"})(cells).level == "holds"
-    assert alike(early, late)(cells).level == "does not hold"
+    assert alike({"model": "wide"}, here={"model": "net", "stage": "untrained"})(cells).level == "holds"
+    assert alike(early, here=late)(cells).level == "does not hold"
     knowing = result(attacked("a", 0.9, attacker="adaptive"), attacked("a", 0.6), attacked("none", 0.99))
     assert knowing_helps()(knowing).level == "holds"
     assert knowing_helps()(cells).level == "undecided"
     both = each(found(stage="untrained"), found(stage="trained"))(cells)
     assert both.level == "does not hold"
-    assert "Of another part: holds. 2 of 2 leak" in both.why
-    assert "untrained: above 90% (mean of 2 settings); trained: above 5" in more_in(early, late)(cells).why
+    assert "Another part, by itself, holds: Found in 2 of 2 settings, most of all: no defense on wide" in both.why
+    # Of the wide network there is no trained one to compare with.
+    assert "untrained ranks above 90%, trained above 5" in more_in(early, late)(cells).why
+
+
+def test_settings_with_more_images_do_not_count_for_more() -> None:
+    """Seventy images that only one setting has would be most of a mean over images."""
+    many, few = attacked("a", 0.9), attacked("b", 0.6, stage="untrained")
+    few = replace(
+        few, **{name: getattr(few, name)[:10] for name in ("indices", "messages", "ranks", "decoys", "placebo")}
+    )
+    chance = [replace(one, attacker="x", ranks=tuple(DECOYS // 2 for _ in one.ranks)) for one in (many, few)]
+    pairs = [(many, chance[0]), (few, chance[1])]
+    gaps = [paired(*pair) for pair in pairs]
+    both = pooled(pairs)
+    assert both is not None
+    assert gaps[0] is not None
+    assert gaps[1] is not None
+    assert both.mean == pytest.approx((gaps[0].mean + gaps[1].mean) / 2)
+    assert both.n == N
+    # The interval is about that of the mean of two independent means.
+    expected = math.hypot(gaps[0].se or 0, gaps[1].se or 0) / 2
+    assert both.se == pytest.approx(expected, rel=0.3)
+    assert pooled(pairs[:1]) == gaps[0]
+    assert pooled([]) is None
+
+
+def test_what_would_decide_is_what_narrows_the_interval_to_the_nearest_bound() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(0, 1, 100)
+    gap = spread_of((values - values.mean() + 0.1).tolist())  # half an interval is 0.2
+    assert gap.high is not None
+    needed = int(number_to_decide(gap, 0.0).removeprefix("about ").replace(",", ""))
+    assert needed == pytest.approx(100 * ((gap.high - gap.mean) / 0.1) ** 2, rel=0.1)
+    assert number_to_decide(gap, 0.101, 5.0) == "more than 10,000"
+    assert number_to_decide(spread_of([1.0]), 0.0) == "more than one"
+
+
+def test_alike_means_in_every_setting_and_in_detail() -> None:
+    cells = [attacked(row, 0.7, stage=stage) for row in ("a", "b") for stage in ("untrained", "trained")]
+    same = alike({"row": "a"}, here={"row": "b"}, detail=True)
+    assert same(result(*cells)).level == "holds"
+    clearer = replace(cells[0], detail=(3.0,) * N)
+    assert same(result(clearer, *cells[1:])).level == "does not hold"
+    apart = replace(attacked("a", 0.4), stage="untrained")
+    assert same(result(apart, *cells[1:])).level == "does not hold"
+    assert "untrained: a ranks above 40%, b above 70%" in same(result(apart, *cells[1:])).why
 
 
 def test_a_leak_is_found_where_few_images_elsewhere_rank_higher_by_luck() -> None:
@@ -114,13 +163,13 @@ def test_a_leak_is_found_where_few_images_elsewhere_rank_higher_by_luck() -> Non
     assert result(few, attacked("none", 0.6)).counted == f"1 to {N} images"
     verdict = found()(result(few, attacked("none", 0.6)))
     assert verdict.level == "holds"
-    assert verdict.why.startswith("1 of 2 leak, most of all no defense on net,")
+    assert verdict.why.startswith("Found in 1 of 2 settings, most of all: no defense on net,")
 
 
 def test_a_defense_is_not_mixed_with_those_whose_names_begin_alike() -> None:
     cells = result(attacked("precode:k=4", None), attacked("precode:k=4,at=net.layers.3", 0.95))
     assert more_in({"row": "precode:k=4,at=net.layers.3"}, {"row": "precode:k=4"})(cells).why.count("mean of") == 0
-    assert alike({"row": "precode:k=4,at=net.layers.3"}, {"row": "precode:k=4"})(cells).level == "does not hold"
+    assert alike({"row": "precode:k=4,at=net.layers.3"}, here={"row": "precode:k=4"})(cells).level == "does not hold"
 
 
 def test_a_rule_that_came_after_the_record_says_so() -> None:
@@ -128,21 +177,24 @@ def test_a_rule_that_came_after_the_record_says_so() -> None:
     before = Claim("a", "gao2021", "It leaks.", found())
     after = replace(before, late=True)
     assert (after.decide(cells).level, before.decide(cells).level) == ("holds", "holds")
-    assert after.decide(cells).why.startswith("Rule written after the record was seen.")
-    assert not before.decide(cells).why.startswith("Rule")
+    assert after.decide(cells).why == f"{before.decide(cells).why} {LATE}"
+    assert LATE not in before.decide(cells).why
 
 
 def test_the_hybrid_against_others_counts_what_they_cost() -> None:
-    rule: Rule = better_than_others("a+b")
+    rule = better_than_others("a+b")
     cells = (attacked("none", 0.95), attacked("a+b", 0.6), attacked("prune:0.9", 0.9))
     assert rule(result(*cells)).level == "holds"
     better = result(
         *cells, attacked("gaussian:0.01", 0.5), trained=(trained("a+b", 0.7), trained("gaussian:0.01", 0.2))
     )
     assert rule(better).level == "undecided"  # it hides more, at a price
-    assert "Accuracies: a+b 70.0%, gaussian:0.01 20.0%" in rule(better).why
+    assert costs_less_than_others("a+b")(better).level == "holds"
+    assert costs_less_than_others("a+b")(result(*cells)).level == "undecided"
     free = replace(better, found=replace(better.found, trained=(trained("a+b", 0.7), trained("gaussian:0.01", 0.7))))
     assert rule(free).level == "does not hold"
+    cheaper = result(trained=(trained("a+b", 0.6), trained("gaussian:0.01", 0.7), trained("prune:0.9", 0.2)))
+    assert costs_less_than_others("a+b")(cheaper).level == "does not hold"
 
 
 def trained(row: str, accuracy: float, seed: int = 0) -> Trained:
@@ -160,6 +212,11 @@ def test_accuracy() -> None:
     assert rule(result(trained=tuple(same))).level == "holds"
     assert rule(result(trained=tuple(worse))).level == "does not hold"
     assert as_accurate("a+b")(result(trained=(trained("none", 0.7), trained("a+b", 0.5)))).level == "does not hold"
+    # One network that loses much is not made up for by others, nor hidden by how unlike they are.
+    others = [replace(trained(row, 0.9), model=f"net-{number}") for row in ("none", "a+b") for number in range(5)]
+    unlike = as_accurate("a+b")(result(trained=(trained("none", 0.7), trained("a+b", 0.5), *others)))
+    assert unlike.level == "does not hold"
+    assert unlike.why.startswith("net on data: 70.0% without, 50.0% with a+b, +20.0 (")
     assert rule(result()).level == "undecided"
     assert (result(trained=tuple(same)).counted, result(attacked("none", 0.9)).counted) == ("3 trainings", "100 images")
     drops = accuracy_drops("b", "a")
@@ -203,6 +260,8 @@ def test_shallow_layers_differ_and_deep_ones_do_not() -> None:
     rule = shallow_not_deep("a+b")
     assert rule(result(curves=(*curves, layer("deep (z)", "a+b", 0.9)))).level == "holds"
     assert rule(result(curves=(*curves, layer("deep (z)", "a+b", 0.5)))).level == "does not hold"
+    assert rule(result(curves=(*curves, layer("deep (z)", "a+b", 0.88)))).level == "holds"
+    assert rule(result(curves=curves)).level == "undecided"
 
 
 def test_correlations_are_corrected_for_noise() -> None:
@@ -257,8 +316,10 @@ def test_questions_are_answered_from_all_records() -> None:
     known = attacked("3-1-7", 0.9, attacker="adaptive"), attacked("random", 0.9, attacker="adaptive")
     results = {"a": result(*cells), "b": result(*known), "again": result(*cells)}
     (plain, adaptive), places = are_searched_better(results), where_do_attacks_succeed(results)
-    assert "who ignores it: 1 of 1 searched policies clearly hide more than random ones (3-1-7 on net, data)" in plain
-    assert "who knows it: 0 of 1 searched policies" in adaptive
+    assert (
+        "who ignores it: in 1 of 1 settings the searched policy hides clearly more than random ones (3-1-7 on" in plain
+    )
+    assert "who knows it: in 0 of 1 settings" in adaptive
     assert places[0].startswith("In 1 of 2 settings")
     assert places[1].startswith("Yes: net on data")
     assert places[2].startswith("Not shown: deep on data")
@@ -285,7 +346,7 @@ def test_a_better_score_is_named_and_only_that(published: float, ours: float) ->
     verdict = which_score_is_best(results)[0]
     assert verdict.endswith("identification: mine.") == (ours == 1 > published)
     # Nothing is better than what goes the wrong way, and predicts nothing.
-    assert verdict.endswith("the default. mine does clearly better than it.") == (published == -1)
+    assert verdict.endswith("the default. mine does clearly better than S_pri.") == (published == -1)
     (with_psnr, with_identification) = does_it_predict(results)
     assert with_psnr.startswith("Not shown for PSNR")
     assert with_identification.startswith("It goes with identification") == (published == 1)

@@ -1,14 +1,23 @@
-"""What is found in one cell of an experiment, and between two of them: whether it counts, and in words."""
+"""What is found in one cell of an experiment, and between two of them: whether it counts, how sure it is, and in words."""
+
+import math
+from collections.abc import Sequence
 
 from gradveil.auditing.plan import TOLERANCE
+from gradveil.auditing.power import images_needed
 from gradveil.auditing.spread import Spread, spread_of
+from gradveil.auditing.verdicts import EXACT, Grade
 from gradveil.experiments.experiment import Level
 from gradveil.experiments.records import Attacked
 from gradveil.leakage.scenario import defense_title
 
 SIGNIFICANT = 0.05
-# Differences of mean percentiles, and of accuracies, that nobody would notice.
-NOTABLE_RANK, NOTABLE_ACCURACY = 0.1, 0.02
+# Differences of mean percentiles, of accuracies, and of detail in dB, that nobody would notice.
+NOTABLE_RANK, NOTABLE_ACCURACY, NOTABLE_DETAIL = 0.1, 0.02, 1.0
+# What tells one cell from another.
+FIELDS = ("dataset", "model", "stage", "row", "attack", "threat", "attacker")
+# Beyond so many times as many nobody would go.
+MOST_TIMES = 100
 
 
 def leaks(one: Attacked, tried: int = 1) -> bool:
@@ -22,11 +31,63 @@ def protects(one: Attacked) -> bool:
     return found is not None and found.high <= TOLERANCE and found.first_p >= SIGNIFICANT
 
 
+def grade_of(one: Attacked) -> Grade:
+    """How much is found, for people; of all images rather than of the best."""
+    if one.identified is None or not leaks(one):
+        return "nothing found"
+    if one.details.quantiles["0.5"] > EXACT:
+        return "exact"
+    return "recognisable" if one.identified.first.fraction > 0.5 else "faint"
+
+
 def paired(first: Attacked, second: Attacked) -> Spread | None:
     """Percentiles of the first less those of the second, over the images that both have; None where there are none."""
-    here, there = first.percentiles, second.percentiles
-    common = sorted(here.keys() & there.keys())
-    return spread_of([here[index] - there[index] for index in common]) if common else None
+    return pooled([(first, second)])
+
+
+def pooled(pairs: Sequence[tuple[Attacked, Attacked]]) -> Spread | None:
+    """The mean difference over pairs of cells, in which every pair counts the same; None where no image is in both.
+
+    Images are what the interval is over: one that several pairs have is one, and pairs may have different images. With a single
+    pair this is `paired`.
+    """
+    gaps = [gap for first, second in pairs if (gap := _gaps(first, second))]
+    if not gaps:
+        return None
+    means = [sum(gap.values()) / len(gap) for gap in gaps]
+    centre, images = sum(means) / len(means), sorted({index for gap in gaps for index in gap})
+    # What an image adds to the mean of the pairs' means, times how many images there are.
+    pulls = [
+        sum((gap[index] - mean) / len(gap) for gap, mean in zip(gaps, means, strict=True) if index in gap)
+        for index in images
+    ]
+    return spread_of([centre + pull * len(images) / len(gaps) for pull in pulls])
+
+
+def pairs_of(
+    first: Sequence[Attacked], second: Sequence[Attacked], varied: set[str]
+) -> list[tuple[Attacked, Attacked]]:
+    """Cells that differ in nothing but the varied fields."""
+    same = [name for name in FIELDS if name not in varied]
+    return [
+        (one, other)
+        for one in first
+        for other in second
+        if one is not other and all(getattr(one, name) == getattr(other, name) for name in same)
+    ]
+
+
+def apart(pair: tuple[Attacked, Attacked], pairs: Sequence[tuple[Attacked, Attacked]]) -> str:
+    """What tells a pair from the others: the fields that its two cells share and that not all pairs share."""
+    shared = [name for name in FIELDS if getattr(pair[0], name) == getattr(pair[1], name)]
+    told = [name for name in shared if len({getattr(one, name) for one, _ in pairs}) > 1]
+    return ", ".join(getattr(pair[0], name) for name in told)
+
+
+def both_ranks(pair: tuple[Attacked, Attacked], there: str, here: str) -> str:
+    """The mean ranks of both cells, by the names that the claim has for them."""
+    first, second = map(percentile_of, pair)
+    return f"{there} ranks above {first:.0%}, {here} above {second:.0%}"
 
 
 def within(difference: Spread, notable: float) -> Level:
@@ -37,6 +98,39 @@ def within(difference: Spread, notable: float) -> Level:
     if -notable <= low and high <= notable:
         return "holds"
     return "does not hold" if low > notable or high < -notable else "undecided"
+
+
+def number_to_decide(difference: Spread, *bounds: float) -> str:
+    """How many of what it is over would put the interval on one side of the nearest bound, if the mean stays: `about 400`."""
+    if difference.low is None or difference.high is None:
+        return "more than one"
+    half, distance = (difference.high - difference.low) / 2, min(abs(difference.mean - bound) for bound in bounds)
+    if distance * math.sqrt(MOST_TIMES) < half:
+        return f"more than {MOST_TIMES * difference.n:,}"
+    return f"about {round_up(difference.n * (half / distance) ** 2):,}"
+
+
+def images_to_decide(one: Attacked) -> str:
+    """How many images would show a leak in this cell, or that there is at most a tolerated one: `about 400 images`."""
+    found = one.identified
+    if found is None:
+        return "other images of the class"
+    needed = round_up(images_needed(found.percentile, TOLERANCE, 1, found.decoys))
+    # Images of one message give each other away, so that bounds count messages.
+    return f"about {needed:,} {'images' if found.messages == found.n else 'messages'}"
+
+
+def round_up(number: float) -> int:
+    """To two digits: an estimate has no more."""
+    step = int(10 ** max(0, len(str(math.ceil(number))) - 2))
+    return math.ceil(number / step) * step
+
+
+def count_images(cells: Sequence[Attacked]) -> str:
+    """`100 images`, or `30 to 100 images` where cells differ."""
+    counts = sorted({one.n for one in cells})
+    many = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    return f"{many} image{'' if counts[-1] == 1 else 's'}"
 
 
 def points(difference: Spread) -> str:
@@ -54,4 +148,16 @@ def words(one: Attacked) -> str:
     found = one.identified
     if found is None:
         return f"{cell}: no other image of the class to compare with"
-    return f"{cell}: ranks above {found.percentile:.0%} of its class ({found.interval}, n={found.n}), first for {found.firsts}"
+    grade = f"{grade_of(one)}, " if leaks(one) else ""
+    rank = f"ranks above {found.percentile:.0%} of its class ({found.interval}, n={found.n})"
+    return f"{cell}: {grade}{rank}, first for {found.firsts}"
+
+
+def percentile_of(one: Attacked) -> float:
+    """The mean percentile; 0.5, which says nothing, where no image has a decoy."""
+    return 0.5 if one.identified is None else one.identified.percentile
+
+
+def _gaps(first: Attacked, second: Attacked) -> dict[int, float]:
+    here, there = first.percentiles, second.percentiles
+    return {index: here[index] - there[index] for index in sorted(here.keys() & there.keys())}

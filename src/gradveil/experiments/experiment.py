@@ -12,6 +12,7 @@ from gradveil.experiments.records import Pieces, Result
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
+LATE = "The rule was written after the record was seen."
 Level = Literal["holds", "does not hold", "undecided"]
 
 
@@ -38,10 +39,26 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim holds at the scale of a record, and why."""
+    """Whether a claim holds at the scale of a record, and why.
+
+    `n` is what it rests on, such as `100 images`. Where it is undecided, `more` says what would decide it.
+    """
 
     level: Level
     why: str
+    n: str = ""
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a record decides a claim: in words, for who reads the page, and as a function of the record."""
+
+    text: str
+    decide: Callable[[Result], Verdict]
+
+    def __call__(self, result: Result) -> Verdict:
+        return self.decide(result)
 
 
 @dataclass(frozen=True)
@@ -54,7 +71,7 @@ class Claim:
     key: str
     source: str
     text: str
-    rule: Callable[[Result], Verdict]
+    rule: Rule
     late: bool = False
 
     def decide(self, result: Result) -> Verdict:
@@ -62,7 +79,7 @@ class Claim:
         if result.scale == "smoke":
             return Verdict("undecided", "The scale smoke shows that the experiment runs, and nothing else.")
         verdict = self.rule(result)
-        return replace(verdict, why=f"Rule written after the record was seen. {verdict.why}") if self.late else verdict
+        return replace(verdict, why=f"{verdict.why} {LATE}") if self.late else verdict
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gradveil.experiments.experiment import Experiment
 from gradveil.experiments.figures import final_accuracy, write_figures
-from gradveil.experiments.published import SHORT, PublishedRow, published_beside
+from gradveil.experiments.published import SHORT, WITH_TABLES, PublishedRow, published_beside
 from gradveil.experiments.records import PUBLISHED_SCORE, Attacked, Result
 from gradveil.experiments.score_rules import FIGURES, correlations_of, ranked_operations
 from gradveil.experiments.scoring import UNTRANSFORMED
@@ -48,7 +48,7 @@ def verdict_rows(experiment: Experiment, result: Result) -> list[dict[str, str]]
     """A row per claim."""
     found = [(claim, claim.decide(result)) for claim in experiment.claims]
     return [
-        {"claim": f"{claim.key}: {claim.text}", "verdict": verdict.level, "why": verdict.why}
+        {"claim": f"{claim.key}: {claim.text}", "verdict": verdict.level, "why": verdict.why, "rule": claim.rule.text}
         for claim, verdict in found
     ]
 
@@ -82,14 +82,14 @@ def _row(result: Result, one: Attacked) -> dict[str, str]:
         "n": str(one.n),
         "PSNR to shared, dB (95%)": format_mean(one.psnr),
     }
-    row |= {f"{SHORT[source]}": _psnr(beside.get(source)) for source in SHORT} if one.published else {}
+    row |= {f"{SHORT[source]}": _psnr(beside.get(source)) for source in WITH_TABLES} if one.published else {}
     row |= {
         "ranks above (95%)": format_rank(one.identified),
         "first": format_first(one.identified),
         "detail, dB (95%)": format_mean(one.details),
         "accuracy, %": format_number(100 * final_accuracy(trained)) if trained else NOTHING,
     }
-    row |= {f"{SHORT[source]}, %": _accuracy(beside.get(source)) for source in SHORT} if one.published else {}
+    row |= {f"{SHORT[source]}, %": _accuracy(beside.get(source)) for source in WITH_TABLES} if one.published else {}
     return row
 
 

@@ -10,8 +10,19 @@ from gradveil.defenses import parse_defense
 SOURCES = {
     "gao2021": "Gao et al., Privacy-preserving Collaborative Learning with Automatic Transformation Search, CVPR 2021",
     "drabent2022": "Drabent et al., [Re] Replication study of Privacy-preserving Collaborative Learning, ReScience C, 2022",
+    "scheliga2022": "Scheliga et al., PRECODE: A Generic Model Extension to Prevent Deep Gradient Leakage, WACV 2022",
+    "geiping2020": "Geiping et al., Inverting Gradients: How easy is it to break privacy in federated learning?, NeurIPS 2020",
+    "balunovic2022": "Balunović et al., Bayesian Framework for Gradient Leakage, ICLR 2022",
 }
-SHORT = {"gao2021": "Gao 2021", "drabent2022": "Drabent 2022"}
+SHORT = {
+    "gao2021": "Gao 2021",
+    "drabent2022": "Drabent 2022",
+    "scheliga2022": "Scheliga 2022",
+    "geiping2020": "Geiping 2020",
+    "balunovic2022": "Balunović 2022",
+}
+# Those whose numbers stand beside ours.
+WITH_TABLES = ("gao2021", "drabent2022")
 # As the papers write them, and as they are called here.
 _NAMES = {"pruning": "prune", "laplacian": "laplacian", "gaussian": "gaussian"}
 

@@ -55,7 +55,7 @@ def which_score_is_best(results: Results) -> list[str]:
                 if tables is None or usual is None or found is None:
                     continue
                 gap = difference(tables[0], usual[0], tables[1], seed=result.seed)
-                said.append(f"{name} {found.spearman.words}, {gap.words} more than {PUBLISHED_SCORE}")
+                said.append(f"{name} {found.spearman.words}, {gap.words} more than S_pri")
                 if figure == "percentiles" and gap.low > 0:
                     (winners if found.spearman.low > 0 else better).add(score)
             if said:
@@ -67,7 +67,7 @@ def which_score_is_best(results: Results) -> list[str]:
     elif better:
         verdict = (
             f"None is shown to predict identification, so the published one stays the default. {', '.join(sorted(better))} does "
-            "clearly better than it."
+            "clearly better than S_pri."
         )
     else:
         verdict = "None is clearly better at identification than the published one, which therefore stays the default."
@@ -90,8 +90,9 @@ def are_searched_better(results: Results) -> list[str]:
         names = f" ({'; '.join(fewer)})" if fewer else ""
         who = "who ignores it" if attacker == "plain" else "who knows it"
         lines.append(
-            f"{stage.capitalize()}, attacker {who}: {len(fewer)} of {len(own)} searched policies clearly hide more than random "
-            f"ones{names}, {len(more)} clearly less; on average {mean:+.0f} points of rank. At 95% each."
+            f"{stage.capitalize()}, attacker {who}: in {len(fewer)} of {len(own)} settings the searched policy hides clearly "
+            f"more than random ones{names}, in {len(more)} clearly less, at 95% each. On average images rank {abs(mean):.0f} "
+            f"points {'higher' if mean > 0 else 'lower'}; lower hides more."
         )
     return lines
 

@@ -4,26 +4,38 @@ What counts is identification: among others of its class, is the private image f
 PSNR to the shared image, is said beside it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.spread import Spread, spread_of
+from gradveil.experiments.combining import WORST_FIRST, joined
 from gradveil.experiments.comparing import (
     NOTABLE_ACCURACY,
+    NOTABLE_DETAIL,
     NOTABLE_RANK,
+    apart,
+    both_ranks,
+    count_images,
+    images_to_decide,
     leaks,
+    number_to_decide,
     paired,
+    pairs_of,
+    percentile_of,
     points,
+    pooled,
     protects,
     within,
     words,
 )
-from gradveil.experiments.experiment import Verdict
+from gradveil.experiments.experiment import Level, Rule, Verdict
 from gradveil.experiments.records import Attacked, Result
 from gradveil.leakage.scenario import UNDEFENDED
 
-Rule = Callable[[Result], Verdict]
 # What tables call ten random policies.
 RANDOM_ROW = "random"
+# So many settings have their differences said one by one.
+MOST_NAMED = 4
 
 
 def chosen(result: Result, **wanted: str) -> list[Attacked]:
@@ -43,12 +55,12 @@ def chosen(result: Result, **wanted: str) -> list[Attacked]:
 
 
 def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
-    """Holds if images that are found without a defense are not found behind one; does not if they are, anywhere.
+    """Whether images that are found without a defense are not found behind one; `what` begins the defenses' names.
 
-    Undecided where attacks fail without a defense too: then nothing was tested. `what` is the beginning of the defenses' names.
+    Undecided where attacks fail without a defense too: then nothing was tested.
     """
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         defended = [
             one
             for one in chosen(result, attacker=attacker, **wanted)
@@ -59,109 +71,112 @@ def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
             return Verdict("undecided", "nothing of it was attacked")
         leaking = [one for _, one in pairs if leaks(one, len(pairs))]
         tested = [(bare, one) for bare, one in pairs if leaks(bare)]
-        why = f"{_published_figure(pairs)} Found without a defense: {_counted([bare for bare, _ in pairs])}. "
+        n = count_images([one for _, one in pairs])
+        before = f"Found without a defense: {_counted([bare for bare, _ in pairs])}. "
+        after = f" {_published_figure(pairs)}"
         if leaking:
-            worst = max(leaking, key=_percentile)
-            return Verdict(
-                "does not hold", f"{why}Behind {len(leaking)} of {len(pairs)} the image is found: {words(worst)}."
-            )
+            worst = max(leaking, key=percentile_of)
+            said = f"{before}Behind it in {len(leaking)} of {len(pairs)}, most of all: {words(worst)}.{after}"
+            return Verdict("does not hold", said, n)
         if not tested:
-            return Verdict(
-                "undecided", f"{why}The attack finds nothing without a defense either, so that nothing was tested."
-            )
+            said = f"{before}The attack finds nothing without a defense either, so that nothing was tested.{after}"
+            return Verdict("undecided", said, n, "longer attacks, or a network that is trained less")
         unsure = [one for _, one in tested if not protects(one)]
         if unsure:
-            return Verdict(
-                "undecided", f"{why}At this n a leak cannot be excluded: {words(max(unsure, key=_percentile))}."
-            )
-        safest = max((one for _, one in tested), key=_percentile)
-        return Verdict("holds", f"{why}Behind the defense it is not: {words(safest)}.")
+            worst = max(unsure, key=percentile_of)
+            said = f"{before}At this n a leak cannot be excluded: {words(worst)}.{after}"
+            return Verdict("undecided", said, n, images_to_decide(worst))
+        safest = max((one for _, one in tested), key=percentile_of)
+        return Verdict("holds", f"{before}Behind it nowhere: {words(safest)}.{after}", n)
 
-    return rule
+    return Rule(
+        "Holds if images that are found without the defense are not found behind it: on average they rank above at most "
+        f"{TOLERANCE:.0%} of others (upper end). Does not hold if they are found behind it in any setting, corrected for the "
+        "number of settings.",
+        decide,
+    )
 
 
 def found(attacker: str = "plain", **wanted: str) -> Rule:
-    """Holds if the attack finds images there; does not if it finds at most what is tolerated."""
+    """Whether the attack finds images there."""
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         cells = chosen(result, attacker=attacker, **wanted)
         if not cells:
             return Verdict("undecided", "nothing of it was attacked")
         leaking = [one for one in cells if leaks(one, len(cells))]
         # Few images may rank higher on average elsewhere, and be within luck.
-        said = f"{len(leaking)} of {len(cells)} leak, most of all {words(max(leaking or cells, key=_percentile))}."
+        most = max(leaking or cells, key=percentile_of)
+        counted = "" if len(cells) == 1 else f"Found in {len(leaking)} of {len(cells)} settings, most of all: "
+        said, n = f"{counted}{words(most)}.", count_images(cells)
         if leaking:
-            return Verdict("holds", said)
-        return Verdict("does not hold" if all(map(protects, cells)) else "undecided", said)
+            return Verdict("holds", said, n)
+        if all(map(protects, cells)):
+            return Verdict("does not hold", said, n)
+        return Verdict("undecided", said, n, images_to_decide(most))
 
-    return rule
+    return Rule(
+        f"Holds if images are found. Does not hold if on average they rank above at most {TOLERANCE:.0%} of others (upper end).",
+        decide,
+    )
 
 
 def more_in(there: dict[str, str], here: dict[str, str]) -> Rule:
-    """Holds if images rank clearly higher `there` than `here`, paired by image; does not if clearly no higher."""
+    """Whether images rank higher `there` than `here`, paired by image."""
 
-    def rule(result: Result) -> Verdict:
-        pair = _compare(result, there, here)
-        if pair is None:
-            return Verdict("undecided", "the two were not attacked on the same images")
-        difference, said = pair
-        if difference.above_zero:
-            return Verdict("holds", said)
-        no_higher = difference.high is not None and difference.high <= 0
-        return Verdict("does not hold" if no_higher else "undecided", said)
+    def decide(result: Result) -> Verdict:
+        pairs = pairs_of(chosen(result, **there), chosen(result, **here), {*there, *here})
+        return _higher(pairs, _named(there), _named(here), "the two were not attacked on the same images")
 
-    return rule
+    return Rule("Holds if the mean rank is clearly higher, image by image. Does not hold if it is clearly not.", decide)
 
 
-def alike(there: dict[str, str], here: dict[str, str]) -> Rule:
-    """Holds if images rank the same to within ten points, paired by image; does not if clearly by more."""
+def alike(*there: dict[str, str], here: dict[str, str], detail: bool = False) -> Rule:
+    """Whether images rank the same in every setting, paired by image; with `detail`, whether as much detail is rebuilt, too."""
 
-    def rule(result: Result) -> Verdict:
-        pair = _compare(result, there, here)
-        if pair is None:
-            return Verdict("undecided", "the two were not attacked on the same images")
-        return Verdict(within(pair[0], NOTABLE_RANK), pair[1])
+    def decide(result: Result) -> Verdict:
+        verdicts: list[Verdict] = []
+        for other in there:
+            pairs = pairs_of(chosen(result, **other), chosen(result, **here), {*other, *here})
+            verdicts += [
+                _same(pair, gap, f"{apart(pair, pairs)}: {_named(other)}".removeprefix(": "), _named(here), detail)
+                for pair in pairs
+                if (gap := paired(*pair)) is not None
+            ]
+        return joined(verdicts) if verdicts else Verdict("undecided", "they were not attacked on the same images")
 
-    return rule
+    also = f", and of detail to within {NOTABLE_DETAIL:g} dB" if detail else ""
+    return Rule(
+        f"Holds if in every setting mean ranks are the same to within {100 * NOTABLE_RANK:.0f} points{also} (whole interval), "
+        "image by image. Does not hold if in one they differ by more.",
+        decide,
+    )
+
+
+def _same(pair: tuple[Attacked, Attacked], gap: Spread, there: str, here: str, detail: bool) -> Verdict:
+    """Whether a difference of ranks, and of detail, is one that nobody would notice."""
+    said = f"{both_ranks(pair, there, here)}, difference {points(gap)} points"
+    level = within(gap, NOTABLE_RANK)
+    more = f"{number_to_decide(gap, -NOTABLE_RANK, NOTABLE_RANK)} images" if level == "undecided" else ""
+    if detail and (change := _change_of_detail(*pair)) is not None:
+        said += f" and {change.mean:+.1f} dB ({change.low:+.1f} to {change.high:+.1f}) of detail"
+        level = min(level, within(change, NOTABLE_DETAIL), key=WORST_FIRST.index)
+    return Verdict(level, f"{said}.", count_images(pair), more)
 
 
 def knowing_helps() -> Rule:
-    """Holds if images rank higher for who knows the defense than for who ignores it, over all defenses, paired by image."""
+    """Whether images rank higher for who knows the defense than for who ignores it, over all defenses and stages."""
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         cells = [one for one in result.found.attacked if one.attacker != "plain"]
-        plain = [one for one in (_same_cell(result, one) for one in cells) if one is not None]
-        if not plain:
-            return Verdict("undecided", "nobody attacked who knows a defense")
-        pair = _difference_of(cells, plain, "who knows it", "who ignores it")
-        if pair is None:
-            return Verdict("undecided", "the two did not attack the same images")
-        gap, said = pair
-        return Verdict("holds" if gap.above_zero else "does not hold" if gap.below_zero else "undecided", said)
+        pairs = pairs_of(cells, chosen(result, attacker="plain"), {"attacker"})
+        return _higher(pairs, "who knows it", "who ignores it", "nobody attacked who knows a defense")
 
-    return rule
-
-
-def each(*rules: Rule) -> Rule:
-    """Holds if every one does; does not if one does not."""
-
-    def rule(result: Result) -> Verdict:
-        verdicts = [one(result) for one in rules]
-        level = min((one.level for one in verdicts), key=("does not hold", "undecided", "holds").index)
-        deciding = [one.why for one in verdicts if one.level == level]
-        others = [f"Of another part: {one.level}. {one.why}" for one in verdicts if one.level != level]
-        return Verdict(level, " ".join([*deciding, *others]))
-
-    return rule
-
-
-def at_scale(*, cpu: Rule, paper: Rule) -> Rule:
-    """One rule per scale, where networks have other names."""
-
-    def rule(result: Result) -> Verdict:
-        return (paper if result.scale == "paper" else cpu)(result)
-
-    return rule
+    return Rule(
+        "Holds if the mean rank is clearly higher for who knows the defense, image by image; every setting counts the same. Does "
+        "not hold if it is clearly lower.",
+        decide,
+    )
 
 
 def better_than_others(hybrid: str) -> Rule:
@@ -170,7 +185,7 @@ def better_than_others(hybrid: str) -> Rule:
     What the hybrid costs where it hides more is said, and does not decide.
     """
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         ours = chosen(result, row=hybrid, attacker="plain")
         others = [one for one in chosen(result, attacker="plain") if one.row not in (UNDEFENDED, RANDOM_ROW, hybrid)]
         if not ours or not others:
@@ -181,58 +196,56 @@ def better_than_others(hybrid: str) -> Rule:
         said = f"The hybrid: {words(ours[0])}. Above it by " + ", ".join(
             f"{points(gap)} points {row}" for row, gap in known.items()
         )
-        if accuracies:
-            said += f". Accuracies: {', '.join(f'{row} {value:.1%}' for row, value in accuracies.items())}"
+        n = count_images([*ours, *others])
         beaten = [row for row, gap in known.items() if gap.high is not None and gap.high < 0]
         cheaper = [row for row in beaten if accuracies.get(row, 0.0) >= accuracies.get(hybrid, 1.0) - NOTABLE_ACCURACY]
         if cheaper:
-            return Verdict("does not hold", f"{said}. {', '.join(cheaper)} hide more at no more cost.")
-        if all(gap.low is not None and gap.low > 0 for gap in known.values()):
-            return Verdict("holds", f"{said}.")
-        return Verdict("undecided", f"{said}: not all differences are clear.")
+            return Verdict("does not hold", f"{said}. {', '.join(cheaper)} hide more at no more cost.", n)
+        unclear = [gap for gap in known.values() if not gap.above_zero]
+        if not unclear:
+            return Verdict("holds", f"{said}.", n)
+        more = f"{number_to_decide(min(unclear, key=lambda gap: gap.mean), 0.0)} images"
+        return Verdict("undecided", f"{said}: not all differences are clear.", n, more)
 
-    return rule
-
-
-def _compare(result: Result, there: dict[str, str], here: dict[str, str]) -> tuple[Spread, str] | None:
-    """The mean difference over all pairs of cells, image by image, and in words."""
-    return _difference_of(chosen(result, **there), chosen(result, **here), _named(there), _named(here))
-
-
-def _difference_of(
-    first: Sequence[Attacked], second: Sequence[Attacked], there: str, here: str
-) -> tuple[Spread, str] | None:
-    if not first or not second:
-        return None
-    means = [_mean_percentiles(first), _mean_percentiles(second)]
-    common = sorted(means[0].keys() & means[1].keys())
-    if not common:
-        return None
-    difference = spread_of([means[0][index] - means[1][index] for index in common])
-    average = [sum(own[index] for index in common) / len(common) for own in means]
-    pooled = ["" if len(cells) == 1 else f" (mean of {len(cells)} settings)" for cells in (first, second)]
-    both = f"{there}: above {average[0]:.0%}{pooled[0]}; {here}: above {average[1]:.0%}{pooled[1]}"
-    said = f"{both}; difference {points(difference)} points, n={len(common)}."
-    return difference, said
+    return Rule(
+        "Holds if the mean rank behind the hybrid is clearly lower than behind each of the others, image by image. Does not hold "
+        "if it is clearly higher than behind one that costs no more accuracy.",
+        decide,
+    )
 
 
-def _mean_percentiles(cells: Sequence[Attacked]) -> dict[int, float]:
-    """By image, over the cells that have it."""
-    values: dict[int, list[float]] = {}
-    for cell in cells:
-        for index, value in cell.percentiles.items():
-            values.setdefault(index, []).append(value)
-    return {index: sum(own) / len(own) for index, own in values.items()}
+def _higher(pairs: Sequence[tuple[Attacked, Attacked]], there: str, here: str, absent: str) -> Verdict:
+    """Whether images rank clearly higher in the first of each pair."""
+    gap = pooled(pairs)
+    if gap is None:
+        return Verdict("undecided", absent)
+    level: Level = "undecided"
+    if gap.above_zero:
+        level = "holds"
+    elif gap.high is not None and gap.high <= 0:
+        level = "does not hold"
+    n = count_images([one for pair in pairs for one in pair])
+    more = f"{number_to_decide(gap, 0.0)} images" if level == "undecided" else ""
+    if len(pairs) == 1:
+        return Verdict(level, f"{both_ranks(pairs[0], there, here)}, difference {points(gap)} points.", n, more)
+    said = f"{there} against {here}: {points(gap)} points, the mean of {len(pairs)} settings"
+    each = {apart(pair, pairs): own for pair in pairs if (own := paired(*pair)) is not None}
+    if len(each) <= MOST_NAMED:
+        said += f" ({'; '.join(f'{where} {points(own)}' for where, own in each.items())})"
+    else:
+        stages = {
+            stage: [pair for pair in pairs if pair[0].stage == stage] for stage in {one.stage for one, _ in pairs}
+        }
+        by_stage = {stage: own for stage, some in sorted(stages.items()) if (own := pooled(some)) is not None}
+        said += f" ({'; '.join(f'{stage} {points(own)}' for stage, own in by_stage.items())})"
+    return Verdict(level, f"{said}.", n, more)
 
 
-def _same_cell(result: Result, one: Attacked) -> Attacked | None:
-    """The same cell, attacked by somebody who ignores the defense."""
-    names = ("dataset", "model", "stage", "row", "attack", "threat")
-    same = {name: getattr(one, name) for name in names}
-    cells = [
-        other for other in chosen(result, attacker="plain") if all(getattr(other, n) == v for n, v in same.items())
-    ]
-    return cells[0] if cells else None
+def _change_of_detail(first: Attacked, second: Attacked) -> Spread | None:
+    """In dB, image by image."""
+    here, there = (dict(zip(one.indices, one.detail, strict=True)) for one in (first, second))
+    common = sorted(here.keys() & there.keys())
+    return spread_of([here[index] - there[index] for index in common]) if len(common) > 1 else None
 
 
 def _undefended(result: Result, one: Attacked) -> Attacked | None:
@@ -254,16 +267,12 @@ def _published_figure(pairs: Sequence[tuple[Attacked, Attacked]]) -> str:
         return ""
     change = spread_of([sum(own) / len(own) for _, own in sorted(differences.items())])
     interval = "" if change.low is None else f" ({change.low:+.1f} to {change.high:+.1f})"
-    return f"By the papers' figure, PSNR to the shared image, {change.mean:+.1f} dB{interval} with the defense."
+    return f"The papers' figure, PSNR to the shared image, changes by {change.mean:+.1f} dB{interval}."
 
 
 def _counted(cells: Sequence[Attacked]) -> str:
     distinct = list({(*one.setting, one.attack, one.threat): one for one in cells}.values())
     return f"in {sum(map(leaks, distinct))} of {len(distinct)} settings"
-
-
-def _percentile(one: Attacked) -> float:
-    return 0.5 if one.identified is None else one.identified.percentile
 
 
 def _named(fields: dict[str, str]) -> str:

@@ -1,19 +1,14 @@
-"""Rules that decide claims about scores, layers, accuracy and cost from records."""
-
-from dataclasses import replace
+"""Rules that decide claims about scores, layers and cost from records."""
 
 import numpy as np
 
-from gradveil.auditing.accuracy import Accuracy, accuracy_loss
 from gradveil.auditing.spread import Spread, spread_of
-from gradveil.experiments.comparing import NOTABLE_ACCURACY, within
+from gradveil.experiments.comparing import number_to_decide
 from gradveil.experiments.correlating import Correlations, Table, correlate
-from gradveil.experiments.experiment import Verdict
+from gradveil.experiments.experiment import Level, Rule, Verdict
 from gradveil.experiments.records import PUBLISHED_SCORE, Curve, Result, Scored
-from gradveil.experiments.rules import Rule
 from gradveil.experiments.scoring import UNTRANSFORMED
 from gradveil.leakage.scenario import UNDEFENDED
-from gradveil.proportions import newcombe
 
 # Claimed of S_pri and PSNR (Gao et al., 2021, Figure 2), and half of it.
 CLAIMED_PEARSON = 0.697
@@ -22,47 +17,58 @@ CLAIMED_BEST = ("3", "15", "18", "26", "1")
 
 
 def lower_area(policy: str, plot: str = "path") -> Rule:
-    """Holds if a curve's figure is clearly lower with the policy, paired by image: GradSim's area, or where an attack ends."""
+    """Whether a curve's figure is lower with the policy, paired by image: GradSim's area, or where an attack ends."""
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         curves = {one.name: one for one in result.found.curves if one.plot == plot}
         bare = curves.get(UNTRANSFORMED) or curves.get(UNDEFENDED)
         if bare is None or policy not in curves:
             return Verdict("undecided", "not both curves are there")
-        return _lower(bare, curves[policy], f"{plot}: with {policy}")
+        return _lower(bare, curves[policy], policy)
 
-    return rule
+    return Rule(
+        "Holds if it is clearly lower on average, image by image. Does not hold if it is clearly higher.", decide
+    )
 
 
-def shallow_not_deep(policy: str, *, allowed: float = 0.1) -> Rule:
-    """Claim 5: shallow layers match less with the policy than without, deep ones alike to within `allowed`."""
+def shallow_not_deep(policy: str) -> Rule:
+    """Claim 5: with the policy shallow layers match less than without, and lose more than deep ones do, image by image."""
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         layers: dict[str, dict[str, Curve]] = {}
         for one in result.found.curves:
             layers.setdefault(one.plot, {})[one.name] = one
         both = {name: own for name, own in layers.items() if UNDEFENDED in own and policy in own}
-        gaps = {
-            name: gap for name, own in both.items() if (gap := _difference(own[UNDEFENDED], own[policy])) is not None
-        }
-        if not gaps:
-            return Verdict("undecided", "no layer was traced")
-        said = "; ".join(f"{name}: {_interval(gap)} less" for name, gap in gaps.items())
-        shallow = [gap for name, gap in gaps.items() if name.startswith("shallow")]
-        deep = [within(gap, allowed) for name, gap in gaps.items() if name.startswith("deep")]
-        if any(gap.high is not None and gap.high <= 0 for gap in shallow) or "does not hold" in deep:
-            return Verdict("does not hold", f"{said}.")
-        if shallow and all(gap.above_zero for gap in shallow) and set(deep) == {"holds"}:
-            return Verdict("holds", f"{said}.")
-        return Verdict("undecided", f"{said}.")
+        lost = {name: np.subtract(own[UNDEFENDED].values, own[policy].values) for name, own in both.items()
+                if len(own[UNDEFENDED].values) == len(own[policy].values)}  # fmt: skip
+        kinds = [[own for name, own in lost.items() if name.startswith(kind)] for kind in ("shallow", "deep")]
+        if not all(kinds):
+            return Verdict("undecided", "not both kinds of layers were traced")
+        shallow, deep = (np.mean(own, axis=0) for own in kinds)
+        gap = spread_of([float(value) for value in shallow - deep])
+        each = "; ".join(
+            f"{name} {_interval(spread_of([float(value) for value in own]))}" for name, own in lost.items()
+        )
+        said = f"Similarity lost with {policy}: {each}. Shallow layers lose {_interval(gap)} more than deep ones."
+        level: Level = "undecided"
+        if gap.above_zero and spread_of([float(value) for value in shallow]).above_zero:
+            level = "holds"
+        elif gap.high is not None and gap.high <= 0:
+            level = "does not hold"
+        more = f"{number_to_decide(gap, 0.0)} images" if level == "undecided" else ""
+        return Verdict(level, said, f"{gap.n} images", more)
 
-    return rule
+    return Rule(
+        "Holds if with the policy the gradients of shallow layers match clearly less than without, and clearly lose more than "
+        "those of deep layers, image by image. Does not hold if they clearly do not lose more.",
+        decide,
+    )
 
 
 def best_operations(claimed: tuple[str, ...] = CLAIMED_BEST) -> Rule:
-    """Claim 6: none of the claimed operations is clearly worse than the fifth best, paired by image."""
+    """Claim 6: whether the claimed operations are the best, paired by image."""
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         scored = ranked_operations(result)
         if len(scored) < 6:
             return Verdict("undecided", f"only {len(scored)} operations were scored")
@@ -78,13 +84,20 @@ def best_operations(claimed: tuple[str, ...] = CLAIMED_BEST) -> Rule:
         said = (
             f"Best five: {', '.join(best)}; {len(set(best) & set(claimed))} of {len(claimed)} claimed are among them."
         )
+        n = f"{len(fifth.values)} images"
         if worse:
-            return Verdict("does not hold", f"{said} Clearly worse than the fifth: {', '.join(worse)}.")
+            return Verdict("does not hold", f"{said} Clearly worse than the fifth: {', '.join(worse)}.", n)
         if set(best) == set(claimed):
-            return Verdict("holds", said)
-        return Verdict("undecided", f"{said} The others cannot be told from the fifth at this n.")
+            return Verdict("holds", said, n)
+        others = [gap for name, gap in gaps.items() if name not in best]
+        more = f"{number_to_decide(max(others, key=lambda gap: gap.mean), 0.0)} images" if others else ""
+        return Verdict("undecided", f"{said} The others cannot be told from the fifth at this n.", n, more)
 
-    return rule
+    return Rule(
+        "Holds if the claimed operations are the five best. Does not hold if one of them is clearly worse than the fifth best, "
+        "image by image.",
+        decide,
+    )
 
 
 def ranked_operations(result: Result) -> list[Scored]:
@@ -118,9 +131,9 @@ def score_tables(result: Result, figure: str, score: str) -> tuple[Table, Table]
 
 
 def predicts(claimed: float = CLAIMED_PEARSON) -> Rule:
-    """Claim 7: holds if the correlation is clearly above half of the claimed one, does not if clearly below the claimed one."""
+    """Claim 7: whether the correlation is near the claimed one."""
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         found, ours = correlations_of(result, "shared_psnr"), correlations_of(result, "percentiles")
         if found is None or ours is None:
             return Verdict("undecided", "too few policies were attacked")
@@ -130,75 +143,24 @@ def predicts(claimed: float = CLAIMED_PEARSON) -> Rule:
             f"Pearson of S_pri with the PSNR to the shared image {found.pearson.words}{noise}, n={found.pearson.n} policies; "
             f"with identification {ours.pearson.words}."
         )
+        n = f"{found.pearson.n} policies"
         if decisive.low > claimed / 2:
-            return Verdict("holds", said)
-        return Verdict("does not hold" if decisive.high < claimed else "undecided", said)
+            return Verdict("holds", said, n)
+        if decisive.high < claimed:
+            return Verdict("does not hold", said, n)
+        return Verdict("undecided", said, n, "more policies, and more images for each")
 
-    return rule
-
-
-def as_accurate(row: str, *, every_epoch: bool = False) -> Rule:
-    """Holds if accuracy with the defense is within two points of that without, over seeds; over all epochs or after the last."""
-
-    def rule(result: Result) -> Verdict:
-        gap = accuracy_gap(result, row, every_epoch=every_epoch)
-        if gap is None:
-            return Verdict("undecided", "not trained both with and without it")
-        interval = "" if gap.low is None else f" ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"  # type: ignore[operator]
-        when = "on average over the epochs" if every_epoch else "after the last epoch"
-        said = f"{row}: {100 * gap.mean:+.1f} points{interval} of accuracy lost {when}, {gap.n} pairs of trainings."
-        return Verdict(within(gap, NOTABLE_ACCURACY), said)
-
-    return rule
-
-
-def accuracy_drops(row: str, usual: str) -> Rule:
-    """Holds if accuracy is clearly lower than in the usual setting, by the test images' own uncertainty or over seeds."""
-
-    def rule(result: Result) -> Verdict:
-        found = [
-            Accuracy(one.row, one.seed, one.accuracy, one.test_images)
-            for one in result.found.trained
-            if one.row in (row, usual)
-        ]
-        # The loss machinery compares with what it calls undefended.
-        named = [replace(one, defense=UNDEFENDED if one.defense == usual else one.defense) for one in found]
-        loss = accuracy_loss(named, row)
-        if loss is None:
-            return Verdict("undecided", "not both were trained")
-        both = f"{row}: {100 * loss.accuracy:.1f}% against {100 * loss.undefended:.1f}% with {usual}"
-        said = f"{both}, {100 * loss.loss:+.1f} points lost ({100 * loss.low:+.1f} to {100 * loss.high:+.1f})."
-        return Verdict(
-            "holds" if loss.low > 0 else "does not hold" if loss.high <= NOTABLE_ACCURACY else "undecided", said
-        )
-
-    return rule
-
-
-def accuracy_gap(result: Result, row: str, *, every_epoch: bool = False) -> Spread | None:
-    """Accuracy without the defense less that with it, paired by data, network and seed."""
-    trained = {(one.dataset, one.model, one.seed, one.row): one for one in result.found.trained}
-    pairs = [(one, trained.get((*key[:3], row))) for key, one in trained.items() if key[3] == UNDEFENDED]
-    both = [(a, b) for a, b in pairs if b is not None]
-    values = [
-        float(np.mean(np.subtract(a.history["test_accuracy"], b.history["test_accuracy"])[0 if every_epoch else -1 :]))
-        for a, b in both
-    ]
-    if not values:
-        return None
-    gap = spread_of(values)
-    if gap.n > 1 or every_epoch:
-        return gap
-    # Of one pair of trainings the finite test set still says something.
-    ((bare, defended),) = both
-    low, high = newcombe(bare.accuracy, bare.test_images, defended.accuracy, defended.test_images)
-    return replace(gap, low=low, high=high)
+    return Rule(
+        f"Holds if the correlation, without the noise of both sides, is clearly above half of the claimed {claimed:g}. Does not "
+        "hold if it is clearly below the claimed one.",
+        decide,
+    )
 
 
 def cheaper_than_attack() -> Rule:
-    """Scoring all policies as published takes less time than attacking 100 images as published."""
+    """Whether scoring all policies as published takes less time than attacking 100 images as published."""
 
-    def rule(result: Result) -> Verdict:
+    def decide(result: Result) -> Verdict:
         figures = result.found.figures or {}
         needed = ("published_seconds_per_policy", "attack_seconds", "gradients", "published_gradients")
         if not all(name in figures for name in needed):
@@ -207,22 +169,30 @@ def cheaper_than_attack() -> Rule:
         fraction = figures["gradients"] / figures["published_gradients"]
         said = (
             f"On one thread, estimated: 1,500 policies as published {policies / 3600:.1f} h, attacks on 100 images "
-            f"{attacks / 3600:.1f} h. Ours took {fraction:.1%} of the published gradients."
+            f"{attacks / 3600:.1f} h: {policies / attacks:.1f} times as long. Ours took {fraction:.1%} of the published "
+            "gradients."
         )
-        # Machines differ by a little; a factor of two is no longer a little.
         if 2 * policies < attacks:
-            return Verdict("holds", said)
-        return Verdict("does not hold" if policies > 2 * attacks else "undecided", said)
+            return Verdict("holds", said, "one machine")
+        if policies > 2 * attacks:
+            return Verdict("does not hold", said, "one machine")
+        return Verdict("undecided", said, "one machine", "times on the paper's kind of machine")
 
-    return rule
+    return Rule(
+        "Holds if scoring takes less than half of the time that the attacks take. Does not hold if it takes more than twice as "
+        "long. In between the machine decides.",
+        decide,
+    )
 
 
-def _lower(bare: Curve, other: Curve, what: str) -> Verdict:
+def _lower(bare: Curve, other: Curve, policy: str) -> Verdict:
     gap = _difference(bare, other)
     if gap is None:
-        return Verdict("undecided", f"{what}: not the same images were traced")
-    said = f"{what} {_interval(gap)} less, n={gap.n} images."
-    return Verdict("holds" if gap.above_zero else "does not hold" if gap.below_zero else "undecided", said)
+        return Verdict("undecided", "not the same images were traced")
+    said = f"Without a policy less that with {policy}: {_interval(gap)}."
+    level: Level = "holds" if gap.above_zero else "does not hold" if gap.below_zero else "undecided"
+    more = f"{number_to_decide(gap, 0.0)} images" if level == "undecided" else ""
+    return Verdict(level, said, f"{gap.n} images", more)
 
 
 def _difference(first: Curve, second: Curve) -> Spread | None:

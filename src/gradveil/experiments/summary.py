@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gradveil.errors import GradveilError
 from gradveil.experiments.catalogue import EXPERIMENTS
-from gradveil.experiments.experiment import Experiment
+from gradveil.experiments.experiment import Experiment, Scale, Verdict
 from gradveil.experiments.figures import write_figures
 from gradveil.experiments.page import section
 from gradveil.experiments.published import SHORT, SOURCES
@@ -15,34 +15,48 @@ from gradveil.io.files import parse_file, parse_object, write_text
 from gradveil.progress import duration
 from gradveil.report.markdown import markdown_table, markdown_text
 
-COSTS = "costs.json"
-COSTS_COMMAND = "gradveil reproduce all --dry-run --json"
+# What `reproduce all --dry-run --json` printed at each scale.
+COSTS: dict[Scale, str] = {"cpu": "costs.json", "paper": "costs-paper.json"}
 LARGEST = 2**24
 NOT_RUN = "not run yet"
-# Besides those whose numbers are beside ours.
-OTHER_SOURCES = {"scheliga2022": "Scheliga 2022", "geiping2020": "Geiping 2020", "gradveil": "ours"}
+OURS = {"gradveil": "ours"}
 
 INTRODUCTION = """\
-What the papers claim, tried again with the commands below. This page is written by `gradveil reproduce report` from the records
-in `results/`; nothing on it is written by hand. How to run an experiment, and what differs from the papers, is in
-[reproduce](reproduce.md).
+What the papers claim, tried again with the commands below. `gradveil reproduce report` writes this page from the records in
+`results/`. How to run an experiment, and what differs from the papers, is in [reproduce](reproduce.md).
 
-- **Ours decides**: a private image *ranks above* so many others of its class by likeness to what was rebuilt; 50% is chance, and
-  *first* is how often it is picked out ([what "leaks" means](leakage.md)). *Detail* is how many dB nearer the attacker comes to
-  the private image than by a guess without the gradient.
-- **PSNR to shared** is the papers' figure, between what was rebuilt and what was shared. It stands beside the numbers of both
-  papers, whose networks, data and iterations are larger than those of the scale `cpu`.
-- A claim **holds**, **does not hold**, or is **undecided** at the scale of its record. The rule was written before the records
-  were made, unless the verdict says that it was not. Intervals are at 95% and over images unless it says otherwise.
+What the figures mean:
+
+- **Ranks above** decides: the fraction of other images of its class that look less like what was rebuilt than the private image
+  does. 50% is chance. **First** is how often it looks most alike of all. An image is **found** if ranks are higher, or first
+  more often, than luck allows ([what "leaks" means](leakage.md)).
+- What is found is **exact** (the image itself), **recognisable** (first more often than not) or **faint** (anything less).
+- **Placebo** is the rank of an image by what was rebuilt from another one. It should be chance.
+- **Detail** is how many dB nearer than a guess without the gradient the attacker comes to the private image. Below 0 it is
+  farther away.
+- **PSNR to shared** is the papers' figure, between what was rebuilt and what was shared. It stands beside the numbers of Gao 2021
+  and Drabent 2022, whose networks, data and iterations are larger than those of the scale `cpu`.
+- **Policies** are named by [their operations](policies.md): `3-1-7` is 3, then 1, then 7; `+` draws one of several for every
+  image. `random` is ten random policies in turn.
+
+How sure a verdict is:
+
+- A claim **holds**, **does not hold**, or is **undecided** at the scale of its record. The rule stands with each experiment. It
+  was written before the record was made, unless the verdict says that it was not.
+- Intervals are at 95%, over the images that n counts. They say nothing of other seeds: a network was trained once, unless n
+  counts trainings. Records were made on several machines. There the same seed rounds differently, so that the same network can
+  have other figures in two experiments, by less than their intervals.
+- "To know more" is what would decide an undecided claim at this scale, if the mean stays, and what the published settings would
+  take with one worker on the machine that was timed.
 """
 
 
 def write_summary(results: Path, page: Path) -> list[Path]:
     """Write the page and its plots, which go into a folder of its name beside it."""
     found = read_results(results)
-    costs = read_costs(results)
+    costs, published = (read_costs(results, scale) for scale in COSTS)
     folder = page.with_suffix("")
-    lines = ["# Results", "", INTRODUCTION, "## Claims", "", *markdown_table(claim_rows(found, costs)), ""]
+    lines = ["# Results", "", INTRODUCTION, "## Claims", "", *markdown_table(claim_rows(found, costs, published)), ""]
     lines += ["## Open questions", "", *question_lines(found), "## Experiments", ""]
     written: list[Path] = []
     for experiment in EXPERIMENTS.values():
@@ -65,12 +79,13 @@ def read_results(folder: Path) -> dict[str, Result]:
     return {name: read_result(path) for name, path in paths.items() if path.is_file()}
 
 
-def read_costs(folder: Path) -> dict[str, float]:
-    """Worker seconds of each experiment at the cpu scale, by `gradveil reproduce all --dry-run --json`; empty if nobody asked."""
-    path = folder / COSTS
+def read_costs(folder: Path, scale: Scale = "cpu") -> dict[str, float]:
+    """Worker seconds of each experiment at a scale, as a dry run of all estimated them; empty if nobody asked."""
+    path = folder / COSTS[scale]
     if not path.is_file():
         return {}
-    return parse_file(path, _parse_costs, largest=LARGEST, remedy=f"write it again: {COSTS_COMMAND} > {path}")
+    command = f"gradveil reproduce all --scale {scale} --dry-run --json > {path}"
+    return parse_file(path, _parse_costs, largest=LARGEST, remedy=f"write it again: {command}")
 
 
 def _parse_costs(text: str) -> dict[str, float]:
@@ -84,9 +99,9 @@ def _parse_costs(text: str) -> dict[str, float]:
     return costs
 
 
-def claim_rows(found: dict[str, Result], costs: dict[str, float]) -> list[dict[str, str]]:
-    """A row per claim of every experiment."""
-    names = SHORT | OTHER_SOURCES
+def claim_rows(found: dict[str, Result], costs: dict[str, float], published: dict[str, float]) -> list[dict[str, str]]:
+    """A row per claim of every experiment; `costs` are those of this scale, `published` those of the papers' settings."""
+    names = SHORT | OURS
     rows = []
     for experiment in EXPERIMENTS.values():
         result = found.get(experiment.name)
@@ -99,12 +114,19 @@ def claim_rows(found: dict[str, Result], costs: dict[str, float]) -> list[dict[s
                     "what it says": claim.text,
                     "verdict": NOT_RUN if verdict is None else verdict.level,
                     "why": not_run(experiment, costs).replace("`", "") if verdict is None else verdict.why,
+                    "n": "" if verdict is None else verdict.n,
+                    "to know more": more_of(verdict, published.get(experiment.name)),
                     "experiment": experiment.name,
-                    "scale": "" if result is None else result.scale,
-                    "n": "" if result is None else result.counted,
                 }
             )
     return rows
+
+
+def more_of(verdict: Verdict | None, seconds: float | None) -> str:
+    """What it would take to know more: here, and with the published settings."""
+    here = [] if verdict is None or not verdict.more else [verdict.more]
+    there = [] if seconds is None else [f"scale paper: {duration(seconds)}"]
+    return "; ".join([*here, *there])
 
 
 def question_lines(found: dict[str, Result]) -> list[str]:

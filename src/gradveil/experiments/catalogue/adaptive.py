@@ -26,7 +26,7 @@ ADAPTIVE = Experiment(
         Claim(
             "adaptive",
             "gradveil",
-            "Early in training, the hybrid policy does not keep images from an attacker who knows it.",
+            "Before training, the hybrid policy does not keep images from an attacker who knows it.",
             found(attacker="adaptive", row=HYBRID, stage="untrained"),
         ),
         Claim(
@@ -34,6 +34,7 @@ ADAPTIVE = Experiment(
             "gradveil",
             "Who knows the defense finds more than who ignores it.",
             knowing_helps(),
+            late=True,
         ),
     ),
     differs="convnet-4 on a tenth of Fashion-MNIST; 4 epochs; 100 iterations; 30 images after the first step of training; "

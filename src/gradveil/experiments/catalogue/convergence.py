@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from gradveil.experiments.accuracy_rules import as_accurate
 from gradveil.experiments.catalogue.common import CIFAR, HYBRID, NONE, ONE_EPOCH, RESNET_CIFAR, SHORT, TINY
 from gradveil.experiments.experiment import Claim, Experiment
-from gradveil.experiments.score_rules import as_accurate
 from gradveil.experiments.training import Trainings
 from gradveil.training import Recipe
 

@@ -13,9 +13,8 @@ from gradveil.experiments.catalogue.common import (
     TINY,
     smoke_grid,
 )
-from gradveil.experiments.experiment import Claim, Experiment
+from gradveil.experiments.experiment import Claim, Experiment, Rule
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import Rule
 from gradveil.experiments.score_rules import lower_area
 from gradveil.experiments.scoring import UNTRANSFORMED, Paths
 

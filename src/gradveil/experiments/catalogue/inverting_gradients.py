@@ -1,9 +1,10 @@
 """Inverting Gradients (Geiping et al., 2020): how far attacks reach."""
 
 from gradveil.experiments.catalogue.common import CIFAR, NONE, ONE_EPOCH, SHORT, TENTH, TINY, shorten
+from gradveil.experiments.combining import at_scale
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import alike, at_scale, found, more_in
+from gradveil.experiments.rules import alike, found, more_in
 
 ATTACK = "inverting-gradients"
 SMALL = "adam+cosine:iterations=200"
@@ -70,7 +71,7 @@ INVERTING_GRADIENTS = Experiment(
             "geiping2020",
             "Depth hardly matters for what is rebuilt.",
             # Of one width, and untrained both. ResNet-152 has blocks of another kind.
-            alike({"model": DEEP[1], "stage": "untrained"}, {"model": DEEP[0], "stage": "untrained"}),
+            alike({"model": DEEP[1], "stage": "untrained"}, here={"model": DEEP[0], "stage": "untrained"}),
             late=True,
         ),
         Claim(
@@ -92,7 +93,7 @@ INVERTING_GRADIENTS = Experiment(
             "IG local epochs",
             "geiping2020",
             "Averaging over local epochs does not protect.",
-            alike({"model": "convnet", "threat": "fedavg"}, {"model": "convnet", "threat": "test images"}),
+            alike({"model": "convnet", "threat": "fedavg"}, here={"model": "convnet", "threat": "test images"}),
         ),
         Claim(
             "IG padding",

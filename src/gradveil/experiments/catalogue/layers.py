@@ -20,6 +20,7 @@ LAYERS = Experiment(
             "gao2021",
             "A good policy distorts the details of the training samples while maintaining the semantic information.",
             shallow_not_deep(HYBRID),
+            late=True,
         ),
     ),
     differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 4 epochs on a tenth of the images; 200 iterations.",

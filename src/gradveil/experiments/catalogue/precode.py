@@ -1,10 +1,11 @@
 """PRECODE (Scheliga et al., 2022): a variational bottleneck, its accuracy and what is rebuilt; and its settings."""
 
+from gradveil.experiments.accuracy_rules import accuracy_drops, as_accurate
 from gradveil.experiments.catalogue.common import NONE, ONE_EPOCH, SHORT, TENTH, TINY, shorten
+from gradveil.experiments.combining import each
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import Rule, alike, each, hides, more_in
-from gradveil.experiments.score_rules import accuracy_drops, as_accurate
+from gradveil.experiments.rules import alike, hides, more_in
 from gradveil.training import Recipe
 
 USUAL = "precode:k=256,beta=0.001"
@@ -47,6 +48,7 @@ PRECODE = Experiment(
             "scheliga2022",
             "PRECODE does not impair the accuracy of the model.",
             as_accurate(USUAL),
+            late=True,
         ),
     ),
     differs="Fashion-MNIST stands for CIFAR-10 and CIFAR-100; mlp of width 256; images of 32x32; 4 epochs; 30 "
@@ -67,9 +69,7 @@ SWEEP = (
     TWO,
     TWO_BETAS,
 )
-_EVERY_K: tuple[Rule, ...] = tuple(
-    alike({"row": f"precode:k={k},beta=0.001"}, {"row": USUAL}) for k in SIZES if k != 256
-)
+_OTHER_SIZES = tuple({"row": f"precode:k={k},beta=0.001"} for k in SIZES if k != 256)
 
 PRECODE_SWEEP = Experiment(
     name="precode-sweep",
@@ -90,7 +90,11 @@ PRECODE_SWEEP = Experiment(
     ),
     claims=(
         Claim(
-            "PRECODE k", "scheliga2022", "k has no notable impact on the quality of reconstructions.", each(*_EVERY_K)
+            "PRECODE k",
+            "scheliga2022",
+            "k has no notable impact on the quality of reconstructions.",
+            alike(*_OTHER_SIZES, here={"row": USUAL}, detail=True),
+            late=True,
         ),
         Claim(
             "PRECODE beta",
@@ -108,7 +112,8 @@ PRECODE_SWEEP = Experiment(
             "PRECODE number",
             "scheliga2022",
             "More than one module decreases model performance and does not change the quality of reconstructions.",
-            each(accuracy_drops(TWO, USUAL), alike({"row": TWO}, {"row": USUAL})),
+            each(accuracy_drops(TWO, USUAL), alike({"row": TWO}, here={"row": USUAL}, detail=True)),
+            late=True,
         ),
     ),
     differs="mlp of width 256 on a tenth of Fashion-MNIST; 4 epochs; 200 iterations.",

@@ -11,7 +11,7 @@ FEWER_STAGES = ("0", "5", "50", "trained")
 STAGES = Experiment(
     name="stages",
     title="When in training gradients leak",
-    published="the papers attack trained networks only; Balunovic et al. (2022) attack early ones",
+    published="the papers attack trained networks only; Balunović et al. (2022) attack early ones",
     paper=(Grid("cifar100", "convnet", (NONE, RANDOM, HYBRID), (ADAM,), STAGES_OF_TRAINING),),
     cpu=(Grid(TENTH, "convnet-8", (NONE, HYBRID), (QUICK,), FEWER_STAGES, images=100, recipe=SHORT),),
     smoke=(smoke_grid(Grid(TENTH, "convnet-8", (NONE, HYBRID), (QUICK,), ("0", "5", "trained"))),),

@@ -1,5 +1,6 @@
 """Table 4: policies searched on CIFAR-100, used on Fashion-MNIST; and on Tiny ImageNet (the replication's Table 5)."""
 
+from gradveil.experiments.accuracy_rules import as_accurate
 from gradveil.experiments.catalogue.common import (
     CONVNET_CIFAR,
     HYBRID,
@@ -13,10 +14,10 @@ from gradveil.experiments.catalogue.common import (
     small_grid,
     smoke_grid,
 )
+from gradveil.experiments.combining import each
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import each, hides
-from gradveil.experiments.score_rules import as_accurate
+from gradveil.experiments.rules import hides
 
 RESNET_ROWS = (NONE, *RESNET_CIFAR, HYBRID)
 CONVNET_ROWS = (NONE, *CONVNET_CIFAR, "+".join(CONVNET_CIFAR))
