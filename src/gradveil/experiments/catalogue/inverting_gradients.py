@@ -45,7 +45,7 @@ INVERTING_GRADIENTS = Experiment(
     title="Inverting Gradients: trained networks, width, depth, batches, local epochs",
     published="Figures 3 to 6, Table 1 and Proposition 3.1 (Geiping et al., 2020)",
     paper=_reach("cifar10", ATTACK, WIDTHS, DEEP, "convnet", 100),
-    cpu=_reach(CIFAR, SMALL, SMALL_WIDTHS, SMALL_DEEP, "convnet-8", 30),
+    cpu=_reach(CIFAR, SMALL, SMALL_WIDTHS, SMALL_DEEP, "convnet-8", 100),
     smoke=(
         Grid(TINY, "convnet-2", (NONE,), (shorten(ATTACK),), ("0", "trained"), images=2, recipe=ONE_EPOCH),
         Grid(TENTH, "convnet-2", (NONE,), (shorten(ATTACK),), UNTRAINED, images=2, batch=2),
@@ -108,5 +108,5 @@ INVERTING_GRADIENTS = Experiment(
             found(model="mlp", attack="analytic"),
         ),
     ),
-    differs="Narrow networks on CIFAR-10; 30 images; 200 iterations without restarts.",
+    differs="Narrow networks on CIFAR-10; 200 iterations without restarts.",
 )
