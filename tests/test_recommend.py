@@ -27,7 +27,7 @@ from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.flower.setup import NO_TELEMETRY
 from gradveil.federated.plan import FederatedPlan
 from gradveil.leakage.threat import THREATS, Threat, parse_threat
-from gradveil.parallel import run_jobs
+from gradveil.parallel import run_jobs, using_one_thread
 from gradveil.recommending import (
     Candidate,
     Recommendation,
@@ -43,10 +43,12 @@ from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.candidates import DEFENSES, epsilon_of, first_place, wanted_training
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.page import page_of
+from gradveil.recommending.plan import LEVELS as LEVELS_OF_RACES
 from gradveil.recommending.plan import Level
 from gradveil.recommending.recommendation import Figures
 from gradveil.recommending.survivors import LONG_ENOUGH, survivors
-from gradveil.recommending.trainings import ShortTrainings
+from gradveil.recommending.trainings import SHORT, ShortTrainings
+from gradveil.training import Recipe, train
 from gradveil.types import Dataset
 from test_code_blocks import KNOWN, check
 
@@ -138,6 +140,16 @@ def test_a_resumed_race_ends_as_a_whole_one(small: Dataset, whole: Recommendatio
     assert journal["elapsed"] >= elapsed  # the time of the first session counts
     with pytest.raises(GradveilError, match="another seed"):
         race(replace(PLAN, seed=1), small, tmp_path)
+
+
+def test_short_trainings_keep_their_rate_and_are_no_others(small: Dataset, tmp_path: Path) -> None:
+    assert [replace(SHORT, epochs=level.epochs).drops for level in LEVELS_OF_RACES] == [[]] * len(LEVELS_OF_RACES)
+    with using_one_thread():
+        train(small, "mlp-16", tmp_path, recipe=Recipe(epochs=1, batch_size=32, lr=0.02))
+    written = json.loads((tmp_path / "settings.json").read_text())["recipe"]
+    assert set(written) == {"epochs", "batch_size", "lr", "momentum", "weight_decay", "halve_loss"}  # as ever
+    with pytest.raises(GradveilError, match="another recipe"):
+        train(small, "mlp-16", tmp_path, recipe=replace(SHORT, epochs=1))
 
 
 def test_what_was_trained_counts_whatever_was_at_work_beside_it(
