@@ -43,11 +43,11 @@ from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.candidates import DEFENSES, epsilon_of, first_place, wanted_training
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.journal import Journal
-from gradveil.recommending.lineup import Lineup, line_up, side_by_side
 from gradveil.recommending.page import page_of
 from gradveil.recommending.plan import LEVELS as LEVELS_OF_RACES
 from gradveil.recommending.plan import Level
 from gradveil.recommending.recommendation import Answer, Figures
+from gradveil.recommending.rounds import Round, fill_round, side_by_side
 from gradveil.recommending.survivors import LONG_ENOUGH, survivors
 from gradveil.recommending.timekeeping import Timekeeper
 from gradveil.recommending.trainings import SHORT, ShortTrainings
@@ -149,11 +149,11 @@ def test_no_defense_is_trained_where_a_rival_is() -> None:
     took = {f"0 attack {name}": 0.1 for name in names} | {"0 train none": 10.0, "0 train clip:1": 10.0}
     plan = replace(PLAN, levels=(LEVELS[0], Level(6, 12, 1, 2)))
     costs = replace(costs, plan=plan)
-    assert line_up(1, ["batch:2"], [], costs, took, 1000) == Lineup(("none", "batch:2"), ())
-    assert line_up(1, ["clip:1"], ["clip:1"], costs, took, 1000) == Lineup(("none", "clip:1"), ("none", "clip:1"))
+    assert fill_round(1, ["batch:2"], [], costs, took, 1000) == Round(("none", "batch:2"), ())
+    assert fill_round(1, ["clip:1"], ["clip:1"], costs, took, 1000) == Round(("none", "clip:1"), ("none", "clip:1"))
     # Both trainings take 20 seconds.
-    assert line_up(1, ["clip:1"], ["clip:1"], costs, took, 15) == Lineup(("none", "clip:1"), ())
-    assert line_up(1, ["clip:1"], ["clip:1"], costs, took, 0) == Lineup(("none",), ())
+    assert fill_round(1, ["clip:1"], ["clip:1"], costs, took, 15) == Round(("none", "clip:1"), ())
+    assert fill_round(1, ["clip:1"], ["clip:1"], costs, took, 0) == Round(("none",), ())
 
 
 def test_changes_of_the_deployment_need_no_training(

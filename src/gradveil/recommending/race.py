@@ -19,9 +19,9 @@ from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.candidates import Candidate, epsilon_note, epsilon_of, parse_candidate
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.journal import open_journal
-from gradveil.recommending.lineup import Lineup, line_up
 from gradveil.recommending.plan import Level, RecommendPlan
 from gradveil.recommending.recommendation import Figures, Recommendation, figures_of
+from gradveil.recommending.rounds import Round, fill_round
 from gradveil.recommending.survivors import surely_broken, survivors
 from gradveil.recommending.timed_trainings import TimedTrainings
 from gradveil.recommending.timekeeping import Timekeeper
@@ -115,10 +115,10 @@ class _Race:
         """All rounds that fit into the budget, then a check of the answers."""
         self._first_round()
         for number in range(1, len(self.plan.levels)):
-            lineup = self._choose(number)
-            if len(lineup.attacked) < 2:
+            chosen = self._choose(number)
+            if len(chosen.attacked) < 2:
                 break
-            self._play(number, lineup)
+            self._play(number, chosen)
         self._check_answers()
 
     def _first_round(self) -> None:
@@ -140,27 +140,27 @@ class _Race:
         order = sorted(self.trainings.trainable(self.findings), key=lambda name: self.figures[name].percentile)
         accuracies = self.trainings.run_first(order) if order else []
         self._judge(0, list(self.findings), accuracies)
-        self.time.choose(0, Lineup(tuple(self.findings), tuple(dict.fromkeys(one.defense for one in accuracies))))
+        self.time.choose(0, Round(tuple(self.findings), tuple(dict.fromkeys(one.defense for one in accuracies))))
 
-    def _choose(self, number: int) -> Lineup:
+    def _choose(self, number: int) -> Round:
         """What the round takes up: of those that may still win, as many as fit, the worst left out first."""
-        if number < len(self.time.lineups):
-            return self.time.lineups[number]
+        if number < len(self.time.rounds):
+            return self.time.rounds[number]
         names = survivors(list(self.figures.values()), number)
         trainable, took = self.trainings.trainable(names), self.time.took
         # The first one is the most likely answer.
         check = sum(self.costs.of_check(self.candidates[name], took) for name in names[:1])
-        lineup = line_up(number, names, trainable, self.costs, took, self.time.left_for_rounds(check))
-        if len(lineup.attacked) > 1:
-            self.time.choose(number, lineup)
-        return lineup
+        chosen = fill_round(number, names, trainable, self.costs, took, self.time.left_for_rounds(check))
+        if len(chosen.attacked) > 1:
+            self.time.choose(number, chosen)
+        return chosen
 
-    def _play(self, number: int, lineup: Lineup) -> None:
-        self.say(f"round {number + 1}: {', '.join(lineup.attacked)}")
-        for name in lineup.attacked:
+    def _play(self, number: int, chosen: Round) -> None:
+        self.say(f"round {number + 1}: {', '.join(chosen.attacked)}")
+        for name in chosen.attacked:
             self._attack(number, self.candidates[name])
-        accuracies = self.trainings.run(number, lineup.trained) if lineup.trained else []
-        self._judge(number, lineup.attacked, accuracies)
+        accuracies = self.trainings.run(number, chosen.trained) if chosen.trained else []
+        self._judge(number, chosen.attacked, accuracies)
 
     def _check_answers(self) -> None:
         """Attack the answers on images that nothing was chosen by; where one breaks, the next best is checked.

@@ -6,7 +6,7 @@ from gradveil.auditing.accuracy import Accuracy
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.costs import Costs
-from gradveil.recommending.lineup import side_by_side
+from gradveil.recommending.rounds import side_by_side
 from gradveil.recommending.timekeeping import Timekeeper
 from gradveil.recommending.trainings import ShortTrainings
 

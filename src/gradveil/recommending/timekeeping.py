@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gradveil.recommending.journal import Journal, write_journal
-from gradveil.recommending.lineup import Lineup
+from gradveil.recommending.rounds import Round
 
 # Rounds end when this part of the budget is used: the rest is for checking the answers. Where one check needs more than the rest,
 # rounds leave it up to half of the budget.
@@ -28,9 +28,9 @@ class Timekeeper:
         return self._journal.seconds
 
     @property
-    def lineups(self) -> tuple[Lineup, ...]:
+    def rounds(self) -> tuple[Round, ...]:
         """The candidates that every round took up."""
-        return tuple(Lineup(*one) for one in zip(self._journal.chosen, self._journal.trained, strict=True))
+        return tuple(Round(*one) for one in zip(self._journal.chosen, self._journal.trained, strict=True))
 
     @property
     def checked(self) -> Mapping[str, int]:
@@ -59,9 +59,9 @@ class Timekeeper:
         for name in names:
             self._write(self._journal.took(name, seconds))
 
-    def choose(self, number: int, lineup: Lineup) -> None:
+    def choose(self, number: int, chosen: Round) -> None:
         """Write down what a round takes up, counted from 0."""
-        self._write(self._journal.choose(number, lineup.attacked, lineup.trained))
+        self._write(self._journal.choose(number, chosen.attacked, chosen.trained))
 
     def check(self, name: str, images: int) -> None:
         """Write down on how many images a candidate is checked."""

@@ -12,16 +12,16 @@ ALIKE = 2.0
 
 
 @dataclass(frozen=True)
-class Lineup:
+class Round:
     """The names that a round attacks, and those of them that it trains; who is not trained keeps its earlier figures."""
 
     attacked: tuple[str, ...]
     trained: tuple[str, ...]
 
 
-def line_up(
+def fill_round(
     number: int, names: Sequence[str], trainable: Sequence[str], costs: Costs, took: Mapping[str, float], left: float
-) -> Lineup:
+) -> Round:
     """Of `names`, the most promising first, as many as fit into `left` seconds, besides no defense.
 
     An attack without a training still says more of it. No defense is trained, and its time counted, where one of them is.
@@ -45,7 +45,7 @@ def line_up(
         if training <= left:
             trained += wanted
             left -= training
-    return Lineup(tuple(attacked), tuple(trained))
+    return Round(tuple(attacked), tuple(trained))
 
 
 def side_by_side(names: Sequence[str], seconds: Mapping[str, float], left: float, workers: int) -> list[str]:
