@@ -1,27 +1,35 @@
 """Do the answers of `gradveil recommend` hold when they are audited afresh (`python -m bench.recommend`)?
 
 For two datasets and three networks: recommend within a budget, then attack every answer again on other images, with another
-network and another seed, with the longest attacks of the race. Goes on where it was killed, and writes one entry per combination
-into docs/records/recommend.json as it goes. CIFAR-10 needs $GRADVEIL_DATA.
+network and another seed, with the longest attacks of the race. What the second answer costs is trained again with other seeds.
+Goes on where it was killed, and writes one entry per combination into docs/records/recommend.json as it goes; entries with
+another budget or number of workers are made again. CIFAR-10 needs $GRADVEIL_DATA.
 """
 
 import argparse
 import json
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 from gradveil.attacks import parse_attack
+from gradveil.auditing.accuracy import accuracy_loss
 from gradveil.auditing.findings import Findings, findings_of
 from gradveil.auditing.matrix import behind, spread_indices
 from gradveil.auditing.plan import TOLERANCE
-from gradveil.auditing.verdicts import LEAKS, find_doubts, grade_of, level_of
+from gradveil.auditing.verdicts import LEAKS, PROTECTS, Level, find_doubts, grade_of, level_of
 from gradveil.datasets import load
+from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
 from gradveil.io.files import write_json
 from gradveil.leakage.lots import Cell
 from gradveil.leakage.measuring import measure_all
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.threat import parse_threat
+from gradveil.models import untrained_model
+from gradveil.naming import slug
+from gradveil.parallel import LOCAL, starting_workers
 from gradveil.progress import bar
 from gradveil.recommending import (
     Candidate,
@@ -33,6 +41,8 @@ from gradveil.recommending import (
 )
 from gradveil.recommending.costs import MESSAGES
 from gradveil.recommending.plan import LEVELS
+from gradveil.recommending.recommendation import Claim
+from gradveil.recommending.trainings import ShortTrainings, shorten
 from gradveil.training.networks import NetworkSource
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
@@ -44,6 +54,31 @@ ITERATIONS = LEVELS[-1].iterations
 FRESH_SEED = 1000
 RESULT = Path("docs/records/recommend.json")
 FOLDER = Path("runs/recommend-bench")
+
+Outcome = Literal["confirmed", "contradicted", "undecided"]
+
+
+def outcome_of(claim: Claim, level: Level) -> Outcome:
+    """What the new audit says of a claim; of too few images nothing is claimed, and not to leak is not to protect."""
+    if claim not in ("holds", "not broken", "leaks") or level not in (LEAKS, PROTECTS):
+        return "undecided"
+    return "confirmed" if (claim == "leaks") == (level == LEAKS) else "contradicted"
+
+
+def train_afresh(candidate: Candidate, plan: RecommendPlan, data: Dataset, *, workers: int) -> dict[str, object]:
+    """What a defense costs in the short trainings of the race, with two seeds that it was not chosen by."""
+    name, fresh = str(candidate.defense), replace(plan, seed=FRESH_SEED)
+    with starting_workers(workers, LOCAL) as jobs:
+        short, folder = shorten(data, plan.seed), FOLDER / "afresh" / slug(data.name, plan.model)
+        trainings = ShortTrainings(fresh, short, folder, workers, LOCAL, jobs, bar)
+        found = trainings.run(replace(LEVELS[-1], trainings=2), [NoDefense(), candidate.defense])
+    values = {(one.defense, one.seed): one.accuracy for one in found}
+    seeds = sorted({one.seed for one in found})
+    loss = accuracy_loss(found, name)
+    return {
+        "mean": None if loss is None else loss.loss,
+        "values": [values[str(NoDefense()), seed] - values[name, seed] for seed in seeds],
+    }
 
 
 def check_afresh(candidate: Candidate, data: Dataset, model: str, images: int, *, workers: int) -> Findings:
@@ -83,13 +118,16 @@ def check_afresh(candidate: Candidate, data: Dataset, model: str, images: int, *
     return found
 
 
-def check(found: Recommendation, data: Dataset, *, images: int, workers: int) -> list[dict[str, object]]:
+def check(
+    found: Recommendation, plan: RecommendPlan, data: Dataset, *, images: int, workers: int
+) -> list[dict[str, object]]:
     """Every answer, and what an audit of it on other images says."""
-    threat = parse_threat(THREAT)
+    threat = plan.threat
     bare = check_afresh(parse_candidate("none", threat), data, found.model, images, workers=workers)
     rows: list[dict[str, object]] = []
-    for answer in found.answers:
+    for number, answer in enumerate(found.answers):
         row: dict[str, object] = {"question": answer.question, "candidate": answer.candidate, "claim": answer.claim}
+        row["outcome"] = "undecided"
         if answer.candidate is not None:
             candidate = parse_candidate(answer.candidate, threat)
             afresh = check_afresh(candidate, data, found.model, images, workers=workers)
@@ -104,55 +142,70 @@ def check(found: Recommendation, data: Dataset, *, images: int, workers: int) ->
                 "grade": grade_of(afresh),
                 "level": level,
             }
-            # What is claimed to leak must leak; what is claimed to hold, or not to be broken, must not. Of too few images nothing
-            # is claimed.
-            if answer.claim != "too few images":
-                row["right"] = (level == LEAKS) == (answer.claim == "leaks")
+            row["outcome"] = outcome_of(answer.claim, level)
+            # The second answer has a price that was asked for.
+            if number == 1 and not candidate.is_deployment:
+                row["afresh_loss"] = train_afresh(candidate, plan, data, workers=workers)
         rows.append(row)
     return rows
 
 
+def race(dataset: str, model: str, data: Dataset, budget: float, workers: int, images: int) -> dict[str, object]:
+    """Recommend for one combination and check what is recommended."""
+    threat = parse_threat(THREAT)
+    candidates = default_candidates(threat, data, network=untrained_model(model, data, seed=0))
+    plan = RecommendPlan(model, candidates, threat, budget=budget)
+    # A race with another budget is another one, not one to go on with.
+    folder = FOLDER / f"{budget:g}-minutes-{workers}-workers" / f"{dataset}-{model}"
+    found = recommend(plan, data, folder, workers=workers, say=print, progress=bar)
+    print(f"{dataset} {model}: {found.headline}")
+    return {
+        "minutes": found.minutes,
+        "rounds": found.rounds,
+        "headline": found.headline,
+        "front": list(found.front),
+        "untried": found.untried,
+        "figures": [asdict(one) for one in found.figures],
+        "answers": check(found, plan, data, images=images, workers=workers),
+    }
+
+
 def run(budget: float, workers: int, images: int, pairs: list[tuple[str, str]]) -> None:
-    """Recommend and check every combination that is not there yet."""
-    done = json.loads(RESULT.read_text()) if RESULT.is_file() else {"rows": []}
+    """Recommend and check every combination that is not there yet; one that fails holds up no other."""
+    rows: list[dict[str, Any]] = json.loads(RESULT.read_text())["rows"] if RESULT.is_file() else []
     for dataset, model in pairs:
-        if any((row["dataset"], row["model"]) == (dataset, model) for row in done["rows"]):
+        plain = {"dataset": dataset, "model": model, "threat": THREAT, "budget": budget, "workers": workers}
+        if any(plain.items() <= row.items() and is_whole(row) for row in rows):
             continue
         try:
             data = load(dataset)
         except GradveilError as error:
             print(f"{dataset} is left out: {error}")
             continue
-        threat = parse_threat(THREAT)
-        plan = RecommendPlan(model, default_candidates(threat, data), threat, budget=budget)
-        found = recommend(plan, data, FOLDER / f"{dataset}-{model}", workers=workers, say=print, progress=bar)
-        answers = check(found, data, images=images, workers=workers)
-        row = {
-            "dataset": dataset,
-            "model": model,
-            "threat": THREAT,
-            "budget": budget,
-            "workers": workers,
-            "minutes": found.minutes,
-            "rounds": found.rounds,
-            "headline": found.headline,
-            "front": list(found.front),
-            "untried": found.untried,
-            "figures": [asdict(one) for one in found.figures],
-            "answers": answers,
-        }
-        done["rows"].append(row)
-        write_json(RESULT, done)
-        print(f"{dataset} {model}: {found.headline}")
-    checked = [answer for row in done["rows"] for answer in row["answers"] if "right" in answer]
-    print(f"{sum(answer['right'] for answer in checked)} of {len(checked)} answers hold when audited afresh")
+        try:
+            row = plain | race(dataset, model, data, budget, workers, images)
+        except GradveilError as error:
+            print(f"{dataset} {model} failed: {error}")
+            row = plain | {"failed": str(error)}
+        places = [number for number, one in enumerate(rows) if (one["dataset"], one["model"]) == (dataset, model)]
+        place = places[0] if places else len(rows)
+        rows[place : place + 1] = [row]
+        write_json(RESULT, {"rows": rows})
+    first = Counter(row["answers"][0]["outcome"] for row in rows if is_whole(row))
+    said = ", ".join(f"{first[one]} {one}" for one in get_args(Outcome))
+    print(f"of the first answers of {first.total()} combinations: {said}")
+
+
+def is_whole(row: dict[str, Any]) -> bool:
+    """Whether a row has outcomes; one that failed has none, nor has one of an older version."""
+    return "failed" not in row and all("outcome" in answer for answer in row["answers"])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--budget", type=float, default=8.0, help="minutes per combination")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--images", type=int, default=32, help="images of the fresh audit")
+    parser.add_argument("--images", type=int, default=100, help="images of the fresh audit")
     parser.add_argument("--datasets", default=",".join(DATASETS))
     parser.add_argument("--models", default=",".join(MODELS))
     given = parser.parse_args()

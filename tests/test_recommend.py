@@ -1,7 +1,7 @@
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -27,7 +27,7 @@ from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.flower.setup import NO_TELEMETRY
 from gradveil.federated.plan import FederatedPlan
 from gradveil.leakage.threat import THREATS, Threat, parse_threat
-from gradveil.parallel import run_jobs
+from gradveil.parallel import run_jobs, using_one_thread
 from gradveil.recommending import (
     Candidate,
     Recommendation,
@@ -42,15 +42,20 @@ from gradveil.recommending.applying import apply_lines
 from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.candidates import DEFENSES, epsilon_of, first_place, wanted_training
 from gradveil.recommending.costs import Costs
+from gradveil.recommending.journal import Journal
 from gradveil.recommending.page import page_of
+from gradveil.recommending.plan import LEVELS as LEVELS_OF_RACES
 from gradveil.recommending.plan import Level
-from gradveil.recommending.recommendation import Figures
+from gradveil.recommending.recommendation import Answer, Figures
+from gradveil.recommending.rounds import Round, fill_round, side_by_side
 from gradveil.recommending.survivors import LONG_ENOUGH, survivors
-from gradveil.recommending.trainings import ShortTrainings
+from gradveil.recommending.timekeeping import Timekeeper
+from gradveil.recommending.trainings import SHORT, ShortTrainings
+from gradveil.training import Recipe, train
 from gradveil.types import Dataset
 from test_code_blocks import KNOWN, check
 
-LEVELS = (Level(4, 3, 1, 1), Level(6, 4, 1, 1))
+LEVELS = (Level(4, 3, 1, 1), Level(6, 12, 1, 1))
 PLAN = RecommendPlan("mlp-16", ("gaussian:100", "clip:1", "batch:2"), levels=LEVELS, check=16)
 
 
@@ -68,7 +73,7 @@ def figures(name: str, **changed: object) -> Figures:
     """Figures as a race would have them: of something that is not broken, at a price that was measured."""
     plain = Figures(
         name, "", 1, 24, 80, 0.5, 0.4, 0.6, 0, "plain", 1.0, "nothing found", CANNOT_TELL, 0.7, 0.6, 0.8, 0.01, 0.0, 0.02, 2, 1,
-        deployment=False, retraining=False, undefended=0.9,
+        deployment=False, retraining=False, undefended_low=0.8,
     )  # fmt: skip
     return replace(plain, **changed)  # type: ignore[arg-type]
 
@@ -100,6 +105,145 @@ def test_the_wait_for_workers_is_not_taken_for_the_cost_of_attacks() -> None:
     later = costs.of_attack(0, candidates["dp-sgd"], {"0 attack none": 30.0, "0 attack clip:1": 2 * 1.3 * 4})
     assert first == pytest.approx(30 * 2 * 3)
     assert later == pytest.approx(4 * 2 * 3)
+
+
+def test_estimates_count_the_images_that_were_attacked_anew() -> None:
+    plan = replace(PLAN, levels=LEVELS_OF_RACES, check=96)
+    costs = Costs(plan, {"none": parse_candidate("none", PLAN.threat)}, 6000, workers=1)
+    # A second for each of the 24 images that are new in the fourth round; the fifth has 48 new ones.
+    took = {f"{number} attack none": 24.0 for number in range(4)}
+    none = costs.candidates["none"]
+    assert costs.of_attack(4, none, took) == pytest.approx(48)
+    assert costs.images_to_check(none, 50.5, took) == 50
+    assert costs.of_check(none, took) == pytest.approx(96)
+
+
+def test_trainings_side_by_side_take_about_as_long() -> None:
+    seconds = {"clip:1": 10.0, "soteria": 60.0, "dp-sgd": 30.0, "prune:0.9": 13.0, "gaussian:1": 10.0}
+    # What does not fit holds nobody up, and beside a quick one nothing slow is done.
+    assert side_by_side(["soteria", "clip:1", "dp-sgd", "prune:0.9"], seconds, 40, 2) == ["clip:1", "prune:0.9"]
+    assert side_by_side(["clip:1", "prune:0.9", "gaussian:1"], seconds, 40, 2) == ["clip:1", "gaussian:1"]
+    assert side_by_side(["clip:1", "dp-sgd"], seconds, 40, 2) == ["clip:1"]
+    assert side_by_side(["dp-sgd", "soteria", "clip:1"], seconds, 100, 2) == ["dp-sgd", "soteria"]
+    assert side_by_side(["soteria"], seconds, 40, 2) == []
+
+
+def test_a_slow_one_does_not_drop_its_partner(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def train(self: ShortTrainings, level: Level, defenses: Sequence[Defense]) -> list[Accuracy]:
+        nonlocal now
+        now += 10.0  # of the 24 seconds that there are for the first round
+        return [Accuracy(str(one), 0, 0.5, 100) for one in defenses]
+
+    monkeypatch.setattr(ShortTrainings, "run", train)
+    monkeypatch.setattr("gradveil.recommending.race.starting_workers", lambda *_: nullcontext(run_jobs))
+    plan = replace(PLAN, candidates=("gaussian:100", "dp-sgd"), levels=LEVELS[:1], check=0, budget=1.0)
+    found = race(plan, small, tmp_path, workers=2, clock=lambda: now)
+    assert {one.name for one in found.figures if one.accuracy is not None} == {"none", "gaussian:100"}
+
+
+def test_no_defense_is_trained_where_a_rival_is() -> None:
+    names = ("none", "clip:1", "batch:2")
+    costs = Costs(PLAN, {name: parse_candidate(name, PLAN.threat) for name in names}, 100, workers=1)
+    took = {f"0 attack {name}": 0.1 for name in names} | {"0 train none": 10.0, "0 train clip:1": 10.0}
+    plan = replace(PLAN, levels=(LEVELS[0], Level(6, 12, 1, 2)))
+    costs = replace(costs, plan=plan)
+    assert fill_round(1, ["batch:2"], [], costs, took, 1000) == Round(("none", "batch:2"), ())
+    assert fill_round(1, ["clip:1"], ["clip:1"], costs, took, 1000) == Round(("none", "clip:1"), ("none", "clip:1"))
+    # Both trainings take 20 seconds.
+    assert fill_round(1, ["clip:1"], ["clip:1"], costs, took, 15) == Round(("none", "clip:1"), ())
+    assert fill_round(1, ["clip:1"], ["clip:1"], costs, took, 0) == Round(("none",), ())
+
+
+def test_changes_of_the_deployment_need_no_training(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[Defense] = []
+    monkeypatch.setattr(ShortTrainings, "run", lambda _self, _level, defenses: trained.extend(defenses) or [])
+    found = race(replace(PLAN, candidates=("batch:2",), check=0), small, tmp_path)
+    assert found.rounds == 2
+    assert not trained
+    assert found.front == ("none",)
+
+
+def test_what_is_not_trained_again_keeps_its_loss(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+
+    def train(self: ShortTrainings, level: Level, defenses: Sequence[Defense]) -> list[Accuracy]:
+        nonlocal now
+        now += 10.0
+        return [Accuracy(str(one), 0, 0.5 if str(one) == "none" else 0.3, 100) for one in defenses]
+
+    monkeypatch.setattr(ShortTrainings, "run", train)
+    # Two more trainings of each take 40 seconds, and 22 are left.
+    levels = (LEVELS[0], Level(6, 12, 2, 3))
+    plan = replace(PLAN, candidates=("gaussian:100",), levels=levels, check=0, budget=1.0)
+    bare, found = race(plan, small, tmp_path, clock=lambda: now).figures
+    assert (found.round, found.n) == (2, 6)
+    assert found.loss == pytest.approx(0.2)
+    assert (found.epochs, found.trainings) == (1, 1)
+    assert bare.accuracy == 0.5
+    assert same(race(plan, small, tmp_path, clock=lambda: now)).figures == (bare, found)
+
+
+def test_rounds_leave_time_for_a_check(tmp_path: Path) -> None:
+    time = Timekeeper(tmp_path, Journal({}), 100.0, lambda: 20.0, 0.0)
+    assert [time.left_for_rounds(check) for check in (0, 10, 40, 90)] == [50, 50, 40, 30]
+
+
+def test_what_cannot_be_attacked_is_left_out(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attack = CandidateAttacks.run
+
+    def run(self: CandidateAttacks, candidate: Candidate, iterations: int, indices: Sequence[int]) -> Findings:
+        if candidate.name in broken:
+            raise GradveilError("too large")
+        return attack(self, candidate, iterations, indices)
+
+    monkeypatch.setattr(CandidateAttacks, "run", run)
+    plan = replace(PLAN, candidates=("clip:1", "batch:2"), levels=LEVELS[:1], check=0)
+    broken = ["clip:1"]
+    found = race(plan, small, tmp_path / "one")
+    assert [one.name for one in found.figures] == ["none", "batch:2"]
+    assert found.untried == {"clip:1": "could not be attacked: too large"}
+    broken = ["none"]
+    with pytest.raises(GradveilError, match="too large"):
+        race(plan, small, tmp_path / "none")
+
+
+def test_an_answer_that_is_too_slow_to_check_holds_up_no_other(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = Costs.images_to_check
+
+    def images_to_check(self: Costs, candidate: Candidate, seconds: float, took: Mapping[str, float]) -> int:
+        return 0 if candidate.name == "clip:1" else count(self, candidate, seconds, took)
+
+    def answers(figures: Sequence[Figures], plan: RecommendPlan, dataset: str) -> tuple[Answer, ...]:
+        return tuple(Answer("?", name, "not broken", "") for name in ("clip:1", "gaussian:100"))
+
+    monkeypatch.setattr(Costs, "images_to_check", images_to_check)
+    monkeypatch.setattr("gradveil.recommending.race.answer_questions", answers)
+    plan = replace(PLAN, candidates=("clip:1", "gaussian:100"), levels=LEVELS[:1])
+    found = race(plan, small, tmp_path)
+    assert [one.name for one in found.figures if one.checked] == ["gaussian:100"]
+
+
+def test_of_few_images_or_beside_an_unsure_figure_nothing_is_claimed() -> None:
+    assert figures("clip:1").claim == "not broken"
+    assert figures("clip:1", n=15).claim == "too few images"
+    assert figures("clip:1", high=0.8).claim == "too few images"  # no defense may rank as low
+    assert figures("clip:1", n=15, level=PROTECTS).claim == "holds"
+
+
+def test_of_those_that_leak_what_leaks_least_is_named() -> None:
+    seen = figures("clip:1", level=LEAKS, percentile=0.85, checked=True, loss=0.0)
+    unseen = figures("prune:0.9", level=LEAKS, percentile=0.56)
+    answers = answer_questions([BARE, seen, unseen], PLAN, "mine")
+    assert [one.candidate for one in answers] == [None, "prune:0.9", "prune:0.9"]
+    assert "short training of 2 epochs in batches of 32: 1.0 points lower" in answers[1].text
 
 
 def test_one_of_many_that_seems_to_leak_by_chance_goes_on(whole: Recommendation) -> None:
@@ -138,6 +282,16 @@ def test_a_resumed_race_ends_as_a_whole_one(small: Dataset, whole: Recommendatio
     assert journal["elapsed"] >= elapsed  # the time of the first session counts
     with pytest.raises(GradveilError, match="another seed"):
         race(replace(PLAN, seed=1), small, tmp_path)
+
+
+def test_short_trainings_keep_their_rate_and_are_no_others(small: Dataset, tmp_path: Path) -> None:
+    assert [replace(SHORT, epochs=level.epochs).drops for level in LEVELS_OF_RACES] == [[]] * len(LEVELS_OF_RACES)
+    with using_one_thread():
+        train(small, "mlp-16", tmp_path, recipe=Recipe(epochs=1, batch_size=32, lr=0.02))
+    written = json.loads((tmp_path / "settings.json").read_text())["recipe"]
+    assert set(written) == {"epochs", "batch_size", "lr", "momentum", "weight_decay", "halve_loss"}  # as ever
+    with pytest.raises(GradveilError, match="another recipe"):
+        train(small, "mlp-16", tmp_path, recipe=replace(SHORT, epochs=1))
 
 
 def test_what_was_trained_counts_whatever_was_at_work_beside_it(
@@ -190,8 +344,10 @@ def test_what_cannot_be_trained_is_not_said_to_lack_time(
 @pytest.mark.parametrize(
     "damage",
     [
-        {"chosen": [["none", "nobody"]]},
-        {"chosen": [["clip:1"]]},
+        {"chosen": [["none", "nobody"]], "trained": [[]]},
+        {"chosen": [["clip:1"]], "trained": [[]]},
+        {"chosen": [["none", "clip:1"]], "trained": [["nobody"]]},
+        {"chosen": [["none", "clip:1"]]},
         {"checked": {"clip:1": 0}},
         {"checked": {"nobody": 8}},
         {"seconds": {"0 attack none": 0.0}},
@@ -202,7 +358,13 @@ def test_what_cannot_be_trained_is_not_said_to_lack_time(
 def test_a_journal_that_no_race_can_have_written_is_refused(
     damage: dict[str, object], small: Dataset, tmp_path: Path
 ) -> None:
-    plain: dict[str, object] = {"settings": PLAN.settings(small.name), "elapsed": 0.0, "chosen": [], "seconds": {}}
+    plain: dict[str, object] = {
+        "settings": PLAN.settings(small.name),
+        "elapsed": 0.0,
+        "chosen": [],
+        "trained": [],
+        "seconds": {},
+    }
     (tmp_path / "recommend.json").write_text(json.dumps({"journal": plain | {"checked": {}} | damage}))
     with pytest.raises(GradveilError, match="remove the folder"):
         race(PLAN, small, tmp_path)
@@ -273,8 +435,10 @@ def test_the_headline_says_that_every_policy_leaks() -> None:
 
 def test_what_may_give_away_as_much_as_no_defense_was_not_tested(whole: Recommendation, small: Dataset) -> None:
     (bare,) = [one for one in whole.figures if one.name == "none"]
-    assert all(one.undefended == bare.percentile for one in whole.figures)
-    known = replace(bare, name="gaussian:1", level=CANNOT_TELL, percentile=0.6, low=0.4, high=0.8, undefended=0.9)
+    assert all(one.undefended_low == bare.low for one in whole.figures if not one.checked)
+    known = replace(
+        bare, name="gaussian:1", level=CANNOT_TELL, n=24, percentile=0.6, low=0.4, high=0.8, undefended_low=0.85
+    )
     unknown = replace(known, name="batch:8", deployment=True, percentile=0.5, low=0.1, high=0.99)
     assert (known.claim, unknown.claim) == ("not broken", "too few images")
     cheapest = answer_questions([bare, unknown, known], PLAN, small.name)[0]
@@ -311,6 +475,9 @@ def test_answers_are_checked_on_images_that_nothing_was_chosen_by(
     assert cheapest.candidate in {one.name for one in found.figures if one.checked and one.leaks}
     assert found.answers[0].candidate != cheapest.candidate
     assert cheapest.candidate in later
+    assert later["none"] == later[cheapest.candidate]  # and what it is compared with
+    assert all(one.undefended_low == checked[cheapest.candidate].undefended_low for one in checked.values())
+    assert checked[cheapest.candidate].undefended_low != whole.figures[0].low
     assert all(seen.isdisjoint(indices) for indices in later.values())
 
 

@@ -9,7 +9,7 @@ A text between `<!-- measured NAME -->` and `<!-- end -->` is replaced by what i
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -645,59 +645,53 @@ def threats(record: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-RIGHT = {True: "yes", False: "no", None: "nothing was claimed"}
+OUTCOMES = ("confirmed", "contradicted", "undecided")
 
 
 def recommend(record: dict[str, Any]) -> str:
     """A row per answer: what was said, and what an audit of it with other images, another network and another seed says."""
-    lines = ["| model, data | question | answer | said | audited afresh | right |", "|---|---|---|---|---|---|"]
+    lines = ["| model, data | question | answer | said | audited afresh | outcome |", "|---|---|---|---|---|---|"]
+    rows = [row for row in record["rows"] if "failed" not in row]
     # One candidate may answer several questions of a race: it counts once.
-    outcomes: dict[str, dict[tuple[str, str, str], bool]] = {}
-    confirmed: set[tuple[str, str, str]] = set()
-    first: list[bool] = []
-    for row in record["rows"]:
+    different: dict[tuple[str, str, str], str] = {}
+    for row in rows:
         figures = {one["name"]: one for one in row["figures"]}
         for answer in row["answers"]:
             where = f"| {row['model']}, {row['dataset']} | {answer['question']} |"
             if answer["candidate"] is None:
-                lines.append(f"{where} nothing | | | |")
+                lines.append(f"{where} nothing | | | {answer['outcome']} |")
                 continue
             one, afresh = figures[answer["candidate"]], answer["afresh"]
             low, high = afresh["interval"]
             again = f"{afresh['percentile']:.0%} ({low:.0%} to {high:.0%}, n={afresh['n']}): {afresh['level']}"
-            cost = "" if one["loss"] is None else f", {100 * one['loss']:.0f} points"
+            again += _points(answer.get("afresh_loss", {}).get("mean"))
             name = answer["candidate"].replace("|", chr(92) + "|")
             lines.append(
                 f"{where} `{name}` | {answer['claim']}: {one['percentile']:.0%} ({one['low']:.0%} to {one['high']:.0%}, "
-                f"n={one['n']}){cost} | {again} | {RIGHT[answer.get('right')]} |"
+                f"n={one['n']}){_points(one['loss'])} | {again} | {answer['outcome']} |"
             )
-            if "right" in answer:
-                key = (row["model"], row["dataset"], answer["candidate"])
-                outcomes.setdefault(answer["claim"], {})[key] = answer["right"]
-                if afresh["level"] == "protects against the attacks tried":
-                    confirmed.add(key)
-                if answer is row["answers"][0]:
-                    first.append(answer["right"])
-    minutes = " to ".join(f"{pick(row['minutes'] for row in record['rows']):.0f}" for pick in (min, max))
-    workers, threat = (record["rows"][0][one] for one in ("workers", "threat"))
-    said = {"holds": "hold", "not broken": "not broken, with too few images to say more", "leaks": "leak"}
-    by_claim = "; ".join(
-        f"{sum(outcomes[claim].values())} of {len(outcomes[claim])} that were said to be {words}"
-        if claim == "not broken"
-        else f"{sum(outcomes[claim].values())} of {len(outcomes[claim])} that were said to {words}"
-        for claim, words in said.items()
-        if claim in outcomes
-    )
-    judged = [right for own in outcomes.values() for right in own.values()]
+            different[row["model"], row["dataset"], answer["candidate"]] = answer["outcome"]
+    first = [row["answers"][0]["outcome"] for row in rows]
+    budgets = " to ".join(f"{one:g}" for one in sorted({pick(row["budget"] for row in rows) for pick in (min, max)}))
+    workers, threat = (rows[0][one] for one in ("workers", "threat"))
     lines.append(
-        f"\n**{sum(judged)} of {len(judged)} different answers are not contradicted when audited afresh**: {by_claim}. Of the "
-        f"first answers of the {len(record['rows'])} races {sum(first)} are not. Shown to hold afresh: {len(confirmed)}. "
-        f"{minutes} minutes on {workers} "
-        f"{'worker' if workers == 1 else 'workers'} for each model and dataset, threat {threat}. Figures: "
-        "of the others of its class, how many the right "
-        "image ranks above (95% interval; 50% is chance)."
+        f"\n**Of the first answers of {len(first)} races, audited afresh: {_counted(first)}.** Of all {len(different)} different "
+        f"answers: {_counted(different.values())}. Budget: {budgets} minutes on {workers} "
+        f"{'worker' if workers == 1 else 'workers'} for each model and dataset, threat {threat}. Figures: of the others of its "
+        "class, how many the right image ranks above (95% interval; 50% is chance); points of accuracy lost."
     )
+    failed = [f"{row['model']}, {row['dataset']} ({row['failed']})" for row in record["rows"] if "failed" in row]
+    lines += [f"\nFailed: {'; '.join(failed)}."] if failed else []
     return "\n".join(lines) + "\n"
+
+
+def _points(loss: float | None) -> str:
+    return "" if loss is None else f", {100 * loss:.0f} points"
+
+
+def _counted(outcomes: Iterable[str]) -> str:
+    found = list(outcomes)
+    return ", ".join(f"{found.count(one)} {one}" for one in OUTCOMES)
 
 
 def faults(record: dict[str, Any]) -> str:
@@ -764,7 +758,7 @@ def known(_: object) -> str:
     record = _record("threats")
     for row in record["rows"]:
         add(row["defense"], row, f"{row['threat']}, {record['model']} on {record['dataset']}")
-    for row in _record("recommend")["rows"]:
+    for row in (one for one in _record("recommend")["rows"] if "failed" not in one):
         where = f"{row['threat']}, {row['model']} on {row['dataset']}"
         # Where an answer was audited afresh, that counts: the race had chosen it on its own images.
         afresh = {one["candidate"]: one["afresh"] for one in row["answers"] if one["candidate"] is not None}

@@ -62,7 +62,7 @@ def recommend(
     """Race defenses and changes of the deployment, and say what to do and what it costs.
 
     Every candidate is attacked on a few images, by an attacker who ignores it and one who knows it, and trained briefly. Those
-    that may still be best get more images, until two thirds of the budget are used or everything is decided. There are three
+    that may still be best get more images, until a third to half of the budget is left or everything is decided. There are three
     answers: the cheapest that holds, the best privacy for a few points of accuracy, and what needs no retraining. They are
     attacked again on other images; where one leaks, the next best is taken. Each comes with the lines that apply it.
 

@@ -7,10 +7,37 @@ from gradveil.auditing.verdicts import FAILED
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.applying import apply_lines
 from gradveil.recommending.candidates import parse_candidate
+from gradveil.recommending.front import pareto_front
 from gradveil.recommending.plan import RecommendPlan
-from gradveil.recommending.recommendation import Answer, Claim, Figures
+from gradveil.recommending.recommendation import Answer, Claim, Figures, Recommendation
+from gradveil.recommending.trainings import SHORT
 
 _ORDER: dict[Claim, int] = {"holds": 0, "not broken": 1, "too few images": 2, "leaks": 3, "nothing": 4}
+
+
+def recommendation_of(
+    figures: tuple[Figures, ...],
+    plan: RecommendPlan,
+    dataset: str,
+    *,
+    rounds: int,
+    minutes: float,
+    untried: dict[str, str],
+) -> Recommendation:
+    """What the figures of a race say."""
+    points = {one.name: (one.percentile, one.loss) for one in figures if one.loss is not None}
+    return Recommendation(
+        model=plan.model,
+        dataset=dataset,
+        threat=str(plan.threat),
+        rounds=rounds,
+        minutes=minutes,
+        headline=headline_of(figures, plan.tolerance),
+        figures=figures,
+        front=tuple(pareto_front(points)),
+        answers=answer_questions(figures, plan, dataset),
+        untried=untried,
+    )
 
 
 def headline_of(figures: Sequence[Figures], tolerance: float) -> str:
@@ -70,10 +97,7 @@ def answer_questions(figures: Sequence[Figures], plan: RecommendPlan, dataset: s
 
 
 def _by_cost(one: Figures) -> tuple[float, ...]:
-    # Of those that leak, what leaks least; what they cost is second.
     cost = 1.0 if one.loss is None else one.loss
-    if one.leaks:
-        return _ORDER[one.claim], not one.checked, one.percentile, one.loss is None, cost
     return (*_by_claim(one), cost, one.percentile)
 
 
@@ -81,7 +105,10 @@ def _by_privacy(one: Figures) -> tuple[float, ...]:
     return (*_by_claim(one), one.percentile)
 
 
-def _by_claim(one: Figures) -> tuple[int, bool, bool]:
+def _by_claim(one: Figures) -> tuple[float, ...]:
+    # Of those that leak, what leaks least; where that was not checked, it is next.
+    if one.leaks:
+        return _ORDER[one.claim], one.percentile, one.loss is None, not one.checked
     # A cost that nobody measured beats none that was. What was checked counts for more than what only looks good so far.
     return _ORDER[one.claim], one.loss is None, not one.checked
 
@@ -121,7 +148,7 @@ def _price(one: Figures) -> str:
     trainings = "one short training" if one.trainings == 1 else f"{one.trainings} short trainings"
     change = f"{100 * abs(one.loss):.1f} points {'higher' if one.loss < 0 else 'lower'}"
     return (
-        f"Accuracy in {trainings} of {one.epochs} epochs: {change} "
+        f"Accuracy in {trainings} of {one.epochs} epochs in batches of {SHORT.batch_size}: {change} "
         f"(95% interval of the loss {100 * one.loss_low:+.1f} to {100 * one.loss_high:+.1f})."
     )
 

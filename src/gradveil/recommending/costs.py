@@ -37,35 +37,24 @@ class Costs:
 
     def images_to_check(self, candidate: Candidate, seconds: float, took: Mapping[str, float]) -> int:
         """On how many images an answer can be checked in so many seconds; 0 where these are too few to say anything."""
-        levels, unit = self.plan.levels, candidate.threat.unit
-        last = max(number for number in range(len(levels)) if f"{number} attack {candidate.name}" in took)
-        each = took[f"{last} attack {candidate.name}"] / self.images(last, candidate)
-        each *= levels[-1].iterations / levels[last].iterations
-        wanted = max(self.plan.check, MESSAGES * unit) if self.plan.check else 0
-        most = min(wanted, self.available - self.most_images, int(max(0.0, seconds) / each))
+        unit = candidate.threat.unit
+        most = min(self._wanted(candidate), int(max(0.0, seconds) / self._each_check(candidate, took)))
         images = most - most % unit
         return images if images >= min(FEWEST, self.plan.check) else 0
 
-    def of_round(self, number: int, candidate: Candidate, took: Mapping[str, float]) -> float:
-        """A later round, as a whole."""
-        trained = 0.0 if candidate.is_deployment else self.of_trainings(number, candidate, took)
-        return self.of_attack(number, candidate, took) + trained
+    def of_check(self, candidate: Candidate, took: Mapping[str, float]) -> float:
+        """A check on as many images as there are for it."""
+        return self._wanted(candidate) * self._each_check(candidate, took)
 
     def of_attack(self, number: int, candidate: Candidate, took: Mapping[str, float]) -> float:
         """All attacks of a round."""
-        levels, images = self.plan.levels, self.images(number, candidate)
         if number == 0:
             known = [one for one in self.candidates.values() if f"0 attack {one.name}" in took]
             # The quickest of those before it: the first also waited for workers to start.
             return self._first_work(candidate) * min(
                 took[f"0 attack {one.name}"] / self._first_work(one) for one in known
             )
-        before = self.images(number - 1, candidate)
-        last = took[f"{number - 1} attack {candidate.name}"]
-        longer = levels[number].iterations / levels[number - 1].iterations
-        if longer == 1 and candidate.threat.unit == 1:
-            return last * (images - before) / before  # records are used again
-        return last * longer * images / before
+        return self._each(candidate, took) * self._new_images(number, candidate) * self.plan.levels[number].iterations
 
     def of_trainings(self, number: int, candidate: Candidate, took: Mapping[str, float]) -> float:
         """All trainings of a round."""
@@ -74,9 +63,30 @@ class Costs:
         once = took.get(f"0 train {candidate.name}", bare) / first.epochs
         if number == 0:
             return once * level.epochs
-        before = self.plan.levels[number - 1]
-        new = level.trainings - (before.trainings if before.epochs == level.epochs else 0)
+        done = [self.plan.levels[one] for one in range(number) if f"{one} train {candidate.name}" in took]
+        new = level.trainings - max((one.trainings for one in done if one.epochs == level.epochs), default=0)
         return once * level.epochs * new / min(self.workers, 2)  # some of them run side by side
+
+    def _wanted(self, candidate: Candidate) -> int:
+        wanted = max(self.plan.check, MESSAGES * candidate.threat.unit) if self.plan.check else 0
+        return max(0, min(wanted, self.available - self.most_images))
+
+    def _each_check(self, candidate: Candidate, took: Mapping[str, float]) -> float:
+        return self._each(candidate, took) * self.plan.levels[-1].iterations
+
+    def _each(self, candidate: Candidate, took: Mapping[str, float]) -> float:
+        """Seconds of an image and iteration, in the last round that attacked images anew."""
+        levels = self.plan.levels
+        known = [one for one in range(len(levels)) if f"{one} attack {candidate.name}" in took]
+        last = max(one for one in known if self._new_images(one, candidate))
+        return took[f"{last} attack {candidate.name}"] / self._new_images(last, candidate) / levels[last].iterations
+
+    def _new_images(self, number: int, candidate: Candidate) -> int:
+        """Images of a round without those whose records of the round before are used again."""
+        images, levels = self.images(number, candidate), self.plan.levels
+        if number == 0 or levels[number].iterations != levels[number - 1].iterations or candidate.threat.unit > 1:
+            return images
+        return images - self.images(number - 1, candidate)
 
     def _first_work(self, candidate: Candidate) -> float:
         """The attacks of the first round, in attacks without a defense."""

@@ -14,7 +14,7 @@ JOURNAL = "recommend.json"
 
 @dataclass(frozen=True)
 class Journal:
-    """Which candidates every round took up, and the seconds that each needed (`1 attack prune:0.9`).
+    """Which candidates every round took up and trained, and the seconds that each needed (`1 attack prune:0.9`).
 
     `checked` is on how many other images an answer was checked. What is decided by the clock is decided once: another session
     takes it from here.
@@ -25,18 +25,22 @@ class Journal:
     chosen: tuple[tuple[str, ...], ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     checked: dict[str, int] = field(default_factory=dict)
+    trained: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.elapsed < 0 or not all(value > 0 for value in (*self.seconds.values(), *self.checked.values())):
             raise ValueError("expected seconds and numbers of images above 0")
+        if len(self.trained) != len(self.chosen):
+            raise ValueError(f"expected what {len(self.chosen)} rounds trained, got {len(self.trained)}")
 
     def took(self, what: str, seconds: float) -> "Journal":
         """With the time of something that was done for the first time."""
         return replace(self, seconds={what: max(0.001, round(seconds, 3))} | self.seconds)
 
-    def choose(self, number: int, names: tuple[str, ...]) -> "Journal":
-        """With what a round takes up, counted from 0."""
-        return replace(self, chosen=(*self.chosen[:number], names, *self.chosen[number + 1 :]))
+    def choose(self, number: int, names: tuple[str, ...], trained: tuple[str, ...]) -> "Journal":
+        """With what a round takes up, and what it trains, counted from 0."""
+        chosen = (*self.chosen[:number], names, *self.chosen[number + 1 :])
+        return replace(self, chosen=chosen, trained=(*self.trained[:number], trained, *self.trained[number + 1 :]))
 
     def check(self, name: str, images: int) -> "Journal":
         """With the number of images that a candidate is checked on."""
@@ -53,7 +57,7 @@ def open_journal(folder: Path, settings: dict[str, str], candidates: Collection[
     for name, value in settings.items():
         if found.settings.get(name) != value:
             raise GradveilError(f"{folder} holds a recommendation with another {name}; {remedy}")
-    for names in (*found.chosen, (UNDEFENDED, *found.checked)):
+    for names in (*found.chosen, *((UNDEFENDED, *one) for one in (*found.trained, tuple(found.checked)))):
         if UNDEFENDED not in names or not set(names) <= set(candidates):
             raise GradveilError(f"{path}: expected rounds of its candidates, none among them; {remedy}")
     return found

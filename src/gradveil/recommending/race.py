@@ -14,15 +14,16 @@ from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
-from gradveil.recommending.answers import answer_questions, headline_of
+from gradveil.recommending.answers import answer_questions, recommendation_of
 from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.candidates import Candidate, epsilon_note, epsilon_of, parse_candidate
 from gradveil.recommending.costs import Costs
-from gradveil.recommending.front import pareto_front
 from gradveil.recommending.journal import open_journal
 from gradveil.recommending.plan import Level, RecommendPlan
 from gradveil.recommending.recommendation import Figures, Recommendation, figures_of
+from gradveil.recommending.rounds import Round, fill_round
 from gradveil.recommending.survivors import surely_broken, survivors
+from gradveil.recommending.timed_trainings import TimedTrainings
 from gradveil.recommending.timekeeping import Timekeeper
 from gradveil.recommending.trainings import ShortTrainings, shorten
 from gradveil.training import Recipe
@@ -30,9 +31,8 @@ from gradveil.training.networks import NetworkSource
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
-# The first round ends when these parts of the budget are used, by attacks and then by trainings. The last part of the budget is
-# for checking the answers.
-FIRST_ATTACKS, FIRST_TRAININGS, ROUNDS = 0.3, 0.4, 0.7
+# Attacks of the first round end when this part of the budget is used.
+FIRST_ATTACKS = 0.3
 FIRST_CHECKED = 24
 NO_BUDGET = "no time left in the budget"
 
@@ -95,14 +95,14 @@ class _Race:
             say(doubt)
         self.figures: dict[str, Figures] = {}
         self.untried: dict[str, str] = {}
-        self.untrainable: dict[str, str] = {}  # and why
         self.findings: dict[str, Findings] = {}
         self.accuracies: dict[int, list[Accuracy]] = {}  # by round
         self.rounds = 0
         self.attacks = CandidateAttacks(plan, dataset, source, stage, folder, workers, backend, jobs, progress)
-        self.trainings = ShortTrainings(plan, shorten(dataset, plan.seed), folder, workers, backend, jobs, progress)
+        trainings = ShortTrainings(plan, shorten(dataset, plan.seed), folder, workers, backend, jobs, progress)
         self.candidates = {name: one for name, one in self.candidates.items() if self._applies(one)}
         self.costs = Costs(plan, self.candidates, len(dataset.train), workers)
+        self.trainings = TimedTrainings(trainings, self.costs, self.time, say)
 
     def _train_first(self, source: NetworkSource) -> NetworkSource:
         """One network, trained without a defense, that all candidates are attacked on: one for each would take the budget."""
@@ -115,10 +115,10 @@ class _Race:
         """All rounds that fit into the budget, then a check of the answers."""
         self._first_round()
         for number in range(1, len(self.plan.levels)):
-            names = self._choose(number)
-            if len(names) < 2:
+            chosen = self._choose(number)
+            if len(chosen.attacked) < 2:
                 break
-            self._play(number, names)
+            self._play(number, chosen)
         self._check_answers()
 
     def _first_round(self) -> None:
@@ -129,68 +129,88 @@ class _Race:
                 self.untried[name] = NO_BUDGET
                 continue
             self.say(f"round 1: {name}")
-            self._attack(0, candidate)
+            try:
+                self._attack(0, candidate)
+            except GradveilError as error:
+                if name == UNDEFENDED:
+                    raise
+                self.untried[name] = f"could not be attacked: {error}"
         self._judge(0, list(self.findings), [])
         # Where there is no time to train all of them, those that matter most are trained.
-        order = [UNDEFENDED, *(name for name in sorted(self.figures, key=self._promise) if name != UNDEFENDED)]
-        self._judge(0, list(self.findings), self._train_first_round(order))
-        self.time.choose(0, tuple(self.findings))
+        order = sorted(self.trainings.trainable(self.findings), key=lambda name: self.figures[name].percentile)
+        accuracies = self.trainings.run_first(order) if order else []
+        self._judge(0, list(self.findings), accuracies)
+        self.time.choose(0, Round(tuple(self.findings), tuple(dict.fromkeys(one.defense for one in accuracies))))
 
-    def _promise(self, name: str) -> float:
-        return self.figures[name].percentile
-
-    def _choose(self, number: int) -> tuple[str, ...]:
+    def _choose(self, number: int) -> Round:
         """What the round takes up: of those that may still win, as many as fit, the worst left out first."""
-        if number < len(self.time.chosen):
-            return self.time.chosen[number]
+        if number < len(self.time.rounds):
+            return self.time.rounds[number]
         names = survivors(list(self.figures.values()), number)
-        costs = {
-            name: self.costs.of_round(number, self.candidates[name], self.time.took) for name in (UNDEFENDED, *names)
-        }
-        left = self.time.left(ROUNDS) - costs.pop(UNDEFENDED)
-        chosen = [UNDEFENDED]
-        for name, cost in costs.items():
-            if cost <= left:
-                chosen.append(name)
-                left -= cost
-        if len(chosen) > 1:
-            self.time.choose(number, tuple(chosen))
-        return tuple(chosen)
+        trainable, took = self.trainings.trainable(names), self.time.took
+        # The first one is the most likely answer.
+        check = sum(self.costs.of_check(self.candidates[name], took) for name in names[:1])
+        chosen = fill_round(number, names, trainable, self.costs, took, self.time.left_for_rounds(check))
+        if len(chosen.attacked) > 1:
+            self.time.choose(number, chosen)
+        return chosen
 
-    def _play(self, number: int, names: Sequence[str]) -> None:
-        self.say(f"round {number + 1}: {', '.join(names)}")
-        for name in names:
+    def _play(self, number: int, chosen: Round) -> None:
+        self.say(f"round {number + 1}: {', '.join(chosen.attacked)}")
+        for name in chosen.attacked:
             self._attack(number, self.candidates[name])
-        self._judge(number, names, self._train(number, self._trainable(names)))
+        accuracies = self.trainings.run(number, chosen.trained) if chosen.trained else []
+        self._judge(number, chosen.attacked, accuracies)
 
     def _check_answers(self) -> None:
         """Attack the answers on images that nothing was chosen by; where one breaks, the next best is checked.
 
         The best of many looks better than it is: it was chosen for what the race happened to see.
         """
-        while names := self._unchecked_answers():
+        bare, slow = self.findings[UNDEFENDED], set[str]()
+        if self._unchecked_answers():
+            # What is compared with is attacked as long, and on the same images; of so few the race knows no sure figure.
+            none = self.candidates[UNDEFENDED]
+            most = self.costs.images_to_check(none, self.time.left() / 2, self.time.took)
+            if images := self._begin_check(none, most if none.threat.unit > 1 else min(FIRST_CHECKED, most)):
+                with self.time.timing(f"check {UNDEFENDED}"):
+                    bare = self._attack_unseen(none, images, images)
+        while names := [name for name in self._unchecked_answers() if name not in slow]:
             candidate = self.candidates[names[0]]
-            images = self.time.checked.get(candidate.name, 0)
+            # The first one may take all that is left: few images say little of any.
+            images = self._begin_check(
+                candidate, self.costs.images_to_check(candidate, self.time.left(), self.time.took)
+            )
             if not images:
-                images = self.costs.images_to_check(candidate, self.time.left() / len(names), self.time.took)
-                if not images:
-                    return
-                self.time.check(candidate.name, images)
-            self.say(f"check on {images} other images: {candidate.name}")
+                slow.add(candidate.name)
+                continue
             with self.time.timing(f"check {candidate.name}"):
-                self.figures[candidate.name] = self._check(candidate, images)
+                self.figures[candidate.name] = self._check(candidate, images, bare)
 
-    def _check(self, candidate: Candidate, images: int) -> Figures:
+    def _begin_check(self, candidate: Candidate, affordable: int) -> int:
+        """On how many images the candidate is checked: once that is decided it stays."""
+        images = self.time.checked.get(candidate.name, affordable)
+        if images:
+            self.time.check(candidate.name, images)
+            self.say(f"check on {images} other images: {candidate.name}")
+        return images
+
+    def _check(self, candidate: Candidate, images: int, bare: Findings) -> Figures:
         """What is found on images that no round looks at. What breaks beyond doubt on the first few is not attacked on all."""
-        unseen, number = self.costs.most_images, self.figures[candidate.name].round - 1
-        indices = spread_indices(self.dataset.train, unseen + images, seed=self.plan.seed)[unseen:]
+        number = self.figures[candidate.name].round - 1
         # Of batches nothing could be used again: they are drawn from all images.
         for count in [images] if candidate.threat.unit > 1 else [min(FIRST_CHECKED, images), images]:
-            found = self.attacks.run(candidate, self.plan.levels[-1].iterations, indices[:count])
-            figures = self._figures(number, candidate, found, checked=True)
+            found = self._attack_unseen(candidate, count, images)
+            figures = self._figures(number, candidate, found, bare, checked=True)
             if surely_broken(figures, len(self.figures) - 1):
                 break
         return figures
+
+    def _attack_unseen(self, candidate: Candidate, count: int, images: int) -> Findings:
+        """Attack the first of so many images that no round looks at, as long as attacks get."""
+        unseen = self.costs.most_images
+        indices = spread_indices(self.dataset.train, unseen + images, seed=self.plan.seed)[unseen:]
+        return self.attacks.run(candidate, self.plan.levels[-1].iterations, indices[:count])
 
     def _unchecked_answers(self) -> list[str]:
         """The candidates that the answers name, but for those that are checked or surely broken."""
@@ -214,59 +234,32 @@ class _Race:
             indices = spread_indices(self.dataset.train, self.costs.images(number, candidate), seed=self.plan.seed)
             self.findings[candidate.name] = self.attacks.run(candidate, self.plan.levels[number].iterations, indices)
 
-    def _trainable(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if not self.candidates[name].is_deployment]
-
-    def _train_first_round(self, names: Sequence[str]) -> list[Accuracy]:
-        """Train with the defenses in their order, `workers` at a time, only as long as there is time for it."""
-        found = self._train(0, [UNDEFENDED])
-        wanted = [name for name in self._trainable(names) if name != UNDEFENDED]
-        # What an earlier session has trained counts, whatever was at work beside it.
-        done = [name for name in wanted if f"0 train {name}" in self.time.took]
-        found += self._train(0, done) if done else []
-        wanted = [name for name in wanted if name not in done]
-        while wanted:
-            some, wanted = wanted[: self.workers], wanted[self.workers :]
-            seconds = max(self.costs.of_trainings(0, self.candidates[name], self.time.took) for name in some)
-            if seconds <= self.time.left(FIRST_TRAININGS):
-                found += self._train(0, some)
-        return found
-
-    def _train(self, number: int, names: Sequence[str]) -> list[Accuracy]:
-        """The trainings of a round with each of the defenses; what cannot be trained is said, and left out."""
-        level, defenses = self.plan.levels[number], [self.candidates[name].defense for name in names]
-        try:
-            with self.time.timing(*(f"{number} train {name}" for name in names)):
-                return self.trainings.run(level, defenses)
-        except GradveilError as error:
-            if UNDEFENDED in names and len(names) == 1:
-                raise
-            if len(names) > 1:  # one of them cannot be trained; the others can
-                return [one for name in names for one in self._train(number, [name])]
-            self.say(f"{names[0]} cannot be trained: {error}")
-            self.untrainable[names[0]] = str(error)
-            return []
-
     def _judge(self, number: int, names: Sequence[str], accuracies: list[Accuracy]) -> None:
         self.accuracies[number] = accuracies
         for name in names:
-            self.figures[name] = self._figures(number, self.candidates[name], self.findings[name])
+            found, bare = self.findings[name], self.findings[UNDEFENDED]
+            self.figures[name] = self._figures(number, self.candidates[name], found, bare)
         self.rounds = number + 1
 
-    def _figures(self, number: int, candidate: Candidate, found: Findings, *, checked: bool = False) -> Figures:
+    def _figures(
+        self, number: int, candidate: Candidate, found: Findings, bare: Findings, *, checked: bool = False
+    ) -> Figures:
         level: Level = self.plan.levels[-1 if checked else number]
+        # What a later round had no time to train keeps what the round before says.
+        trained = [one for one in range(number + 1) if any(a.defense == candidate.name for a in self.accuracies[one])]
+        last = max(trained, default=number)
         return figures_of(
             candidate,
             found,
-            self.findings[UNDEFENDED],
-            self.accuracies[number],
+            bare,
+            self.accuracies[last],
             number=number + 1,
             iterations=level.iterations,
-            epochs=self.plan.levels[number].epochs,
+            epochs=self.plan.levels[last].epochs,
             tolerance=self.plan.tolerance,
             retraining=candidate.needs_retraining(self.bare_network),
             checked=checked,
-            untrainable=self.untrainable.get(candidate.name, ""),
+            untrainable=self.trainings.untrainable.get(candidate.name, ""),
         )
 
     def conclude(self) -> Recommendation:
@@ -275,16 +268,6 @@ class _Race:
             if name in self.figures and (epsilon := epsilon_of(candidate, self.dataset)) is not None:
                 self.figures[name] = replace(self.figures[name], note=epsilon_note(epsilon))
         figures = tuple(self.figures[name] for name in self.candidates if name in self.figures)
-        points = {one.name: (one.percentile, one.loss) for one in figures if one.loss is not None}
-        return Recommendation(
-            model=self.plan.model,
-            dataset=self.dataset.name,
-            threat=str(self.plan.threat),
-            rounds=self.rounds,
-            minutes=self.time.minutes,
-            headline=headline_of(figures, self.plan.tolerance),
-            figures=figures,
-            front=tuple(pareto_front(points)),
-            answers=answer_questions(figures, self.plan, self.dataset.name),
-            untried=self.untried,
+        return recommendation_of(
+            figures, self.plan, self.dataset.name, rounds=self.rounds, minutes=self.time.minutes, untried=self.untried
         )

@@ -7,6 +7,7 @@ from gradveil.auditing.accuracy import Accuracy, AccuracyLoss, accuracy_interval
 from gradveil.auditing.findings import Findings
 from gradveil.auditing.verdicts import LEAKS, PROTECTS, Grade, Level, find_doubts, grade_of, leaks, level_of
 from gradveil.recommending.candidates import Candidate
+from gradveil.recommending.costs import FEWEST
 from gradveil.recommending.front import Interval
 
 Claim = Literal["holds", "not broken", "too few images", "leaks", "nothing"]
@@ -17,10 +18,10 @@ class Figures:
     """Both figures of a candidate after the last round that it was in, with 95% intervals.
 
     `percentile` is how many others of its class the right image ranks above at the worst attacker, 0.5 is chance, and
-    `undefended` what it is without a defense. `loss` is the accuracy lost in a short training, as a fraction; None where it was
-    not trained, as a change of the deployment never is. Where it was `checked`, the attacks are those on images that nothing was
-    chosen by. Of the `n` images, `unit` are behind a message. A `policy` is one that changes images and nothing else. Why it
-    could not be trained is in `untrainable`.
+    `undefended_low` the lower end of its interval without a defense. `loss` is the accuracy lost in a short training, as a
+    fraction; None where it was not trained, as a change of the deployment never is. Where it was `checked`, the attacks are those
+    on images that nothing was chosen by. Of the `n` images, `unit` are behind a message. A `policy` is one that changes images
+    and nothing else. Why it could not be trained is in `untrainable`.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Figures:
     trainings: int
     deployment: bool
     retraining: bool
-    undefended: float
+    undefended_low: float
     checked: bool = False
     unit: int = 1
     policy: bool = False
@@ -66,12 +67,15 @@ class Figures:
 
     @property
     def claim(self) -> Claim:
-        """What is said of it. Where as much as without a defense may get through, it was not tested, only looked at."""
+        """What is said of it. Where as much as without a defense may get through, it was not tested, only looked at.
+
+        Nor was it on so few images that they rank low by luck.
+        """
         if self.level == PROTECTS:
             return "holds"
         if self.leaks:
             return "leaks"
-        return "not broken" if self.high < self.undefended else "too few images"
+        return "not broken" if self.n >= FEWEST and self.high < self.undefended_low else "too few images"
 
 
 @dataclass(frozen=True)
@@ -141,14 +145,14 @@ def figures_of(
         accuracy=accuracy[0],
         accuracy_low=accuracy[1],
         accuracy_high=accuracy[2],
-        loss=0.0 if undefended and own else None if loss is None else loss.loss,
-        loss_low=0.0 if undefended and own else None if loss is None else loss.low,
-        loss_high=0.0 if undefended and own else None if loss is None else loss.high,
+        loss=0.0 if undefended else None if loss is None else loss.loss,
+        loss_low=0.0 if undefended else None if loss is None else loss.low,
+        loss_high=0.0 if undefended else None if loss is None else loss.high,
         epochs=epochs,
         trainings=len(own),
         deployment=candidate.is_deployment,
         retraining=retraining,
-        undefended=bare.percentile,
+        undefended_low=0.0 if bare.identified is None else bare.identified.low,
         checked=checked,
         unit=candidate.threat.unit,
         policy=candidate.is_policy,

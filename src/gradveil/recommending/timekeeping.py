@@ -6,6 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from gradveil.recommending.journal import Journal, write_journal
+from gradveil.recommending.rounds import Round
+
+# Rounds end when this part of the budget is used: the rest is for checking the answers. Where one check needs more than the rest,
+# rounds leave it up to half of the budget.
+ROUNDS, LEAST_ROUNDS = 0.7, 0.5
 
 
 class Timekeeper:
@@ -23,9 +28,9 @@ class Timekeeper:
         return self._journal.seconds
 
     @property
-    def chosen(self) -> tuple[tuple[str, ...], ...]:
+    def rounds(self) -> tuple[Round, ...]:
         """The candidates that every round took up."""
-        return self._journal.chosen
+        return tuple(Round(*one) for one in zip(self._journal.chosen, self._journal.trained, strict=True))
 
     @property
     def checked(self) -> Mapping[str, int]:
@@ -41,6 +46,10 @@ class Timekeeper:
         """Seconds until this part of the budget is used."""
         return part * self._budget - self._spent
 
+    def left_for_rounds(self, check: float) -> float:
+        """Seconds until rounds have to end, where a check of an answer takes so many."""
+        return min(self.left(ROUNDS), max(self.left(LEAST_ROUNDS), self.left() - check))
+
     @contextmanager
     def timing(self, *names: str) -> Iterator[None]:
         """Work that is known by these names; a block that fails took no time."""
@@ -50,9 +59,9 @@ class Timekeeper:
         for name in names:
             self._write(self._journal.took(name, seconds))
 
-    def choose(self, number: int, names: tuple[str, ...]) -> None:
+    def choose(self, number: int, chosen: Round) -> None:
         """Write down what a round takes up, counted from 0."""
-        self._write(self._journal.choose(number, names))
+        self._write(self._journal.choose(number, chosen.attacked, chosen.trained))
 
     def check(self, name: str, images: int) -> None:
         """Write down on how many images a candidate is checked."""

@@ -10,14 +10,15 @@ from gradveil.defenses import Defense
 from gradveil.parallel import RunJobs
 from gradveil.progress import Progress
 from gradveil.recommending.plan import Level, RecommendPlan
-from gradveil.training import Recipe
 from gradveil.training.networks import NetworkSource
+from gradveil.training.recipe import SteadyRecipe
 from gradveil.types import Dataset, ImageSet
 
 # Short trainings see at most so many images, and are tested on at most so many.
 MOST_TRAIN, MOST_TEST = 4000, 2000
 # Small batches: with those of the papers' recipe a network has hardly begun to learn when a short training ends.
-SHORT = Recipe(batch_size=32, lr=0.02)
+# Nor does the rate drop: at a tenth of it, or less, most of so few epochs would change nothing.
+SHORT = SteadyRecipe(batch_size=32, lr=0.02)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class ShortTrainings:
         from gradveil.training.several import train_all  # brings Lightning along
 
         plan = self.plan
-        folder = self.folder / "accuracy" / f"{level.epochs}-epochs"
+        folder = self.folder / "accuracy" / f"{level.epochs}-steady-epochs"
         source = NetworkSource(self.dataset, plan.model, None, plan.seed, folder, plan.device)
         seeds = range(plan.seed, plan.seed + level.trainings)
         trainings = [source.training(defense, seed) for defense in defenses for seed in seeds]

@@ -34,6 +34,21 @@ class Recipe:
         return drop_steps(self.epochs)
 
 
+@dataclass(frozen=True)
+class SteadyRecipe(Recipe):
+    """A recipe whose rate does not drop: of two epochs the second would have a hundredth of it, and learn nothing.
+
+    `steady` is there to be written down: the two leave different networks.
+    """
+
+    steady: bool = True
+
+    @property
+    def drops(self) -> list[int]:
+        """None."""
+        return [] if self.steady else super().drops
+
+
 # The model the search looks at: a tenth of the training images, 50 epochs (Gao et al., 2021).
 SEMI = Recipe(epochs=50)
 SEMI_FRACTION = "[:10%]"
