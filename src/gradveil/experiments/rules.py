@@ -233,10 +233,9 @@ def _higher(pairs: Sequence[tuple[Attacked, Attacked]], there: str, here: str, a
     if len(each) <= MOST_NAMED:
         said += f" ({'; '.join(f'{where} {points(own)}' for where, own in each.items())})"
     else:
-        stages = {
-            stage: [pair for pair in pairs if pair[0].stage == stage] for stage in {one.stage for one, _ in pairs}
-        }
-        by_stage = {stage: own for stage, some in sorted(stages.items()) if (own := pooled(some)) is not None}
+        stages = dict.fromkeys(one.stage for one, _ in pairs)
+        some = {stage: pooled([pair for pair in pairs if pair[0].stage == stage]) for stage in stages}
+        by_stage = {stage: own for stage, own in some.items() if own is not None}
         said += f" ({'; '.join(f'{stage} {points(own)}' for stage, own in by_stage.items())})"
     return Verdict(level, f"{said}.", n, more)
 
