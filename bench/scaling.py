@@ -23,7 +23,7 @@ from gradveil.types import Batch, to_unit
 
 DATASET, MODEL, SMALL_MODEL = "fashion-mnist-tenth", "convnet-16", "lenet"
 # Enough that the longest job, at whose end the other worker waits, is a small part of it.
-AUDITED, ITERATIONS = 8, 30
+AUDITED, ITERATIONS = 16, 30
 POLICIES, KEPT, SCORED = 100, 10, 60
 FEW, MANY = 8, 128
 GROWN, WIDTHS = 4, (32, 8)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from gradveil.attacks import parse_attack
+from gradveil.attacks import Inversion, parse_attack
 from gradveil.auditing.estimate import SCORED, attack_cost, seconds_per_gradient, seconds_per_step
 from gradveil.auditing.timing import own_seconds
 from gradveil.datasets.catalogue import DATASETS
@@ -78,11 +78,14 @@ class Stopwatch:
             from gradveil.client import parse_client
 
             images = stand_in(dataset, at_least=batch)
+            wanted = parse_attack(attack)
+            # All restarts of a large network at once take minutes for a few iterations.
+            timed = replace(wanted, restarts=1) if isinstance(wanted, Inversion) else wanted
             scenario = Scenario(
                 dataset,
                 model,
                 Stage(),
-                parse_attack(attack),
+                timed,
                 NoDefense(),
                 seed=self.lab.seed,
                 batch=batch,
@@ -91,7 +94,8 @@ class Stopwatch:
                 split="test",
             )
             network = untrained_model(model, images, seed=self.lab.seed)
-            return attack_cost(network.eval(), images, list(range(batch)), scenario)[1].seconds
+            seconds = attack_cost(network.eval(), images, list(range(batch)), scenario)[1].seconds
+            return seconds * wanted.steps / timed.steps
 
         return self._once(("attack", dataset, model, attack, str(batch), client), measure)
 

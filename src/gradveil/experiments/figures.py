@@ -5,14 +5,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from PIL import Image
-
 from gradveil.experiments.experiment import Experiment
-from gradveil.experiments.records import PUBLISHED_SCORE, Picture, Result, Trained
+from gradveil.experiments.picture_sheet import write_picture_sheet
+from gradveil.experiments.records import PUBLISHED_SCORE, Result, Trained
 from gradveil.experiments.score_rules import correlations_of
 from gradveil.experiments.scoring import UNTRANSFORMED
-from gradveil.io.files import writing
-from gradveil.io.pictures import from_png
 from gradveil.naming import slug
 from gradveil.plots.operations import plot_operations
 from gradveil.plots.pairs import plot_pairs
@@ -20,7 +17,6 @@ from gradveil.plots.series import Series, plot_series
 from gradveil.scores import Estimate
 from gradveil.transforms import Policy
 
-TILE, GAP = 96, 4
 FIGURES = ("training_loss", "test_loss", "training_accuracy", "test_accuracy")
 AXES = {"path": "GradSim", "all": "similarity, all parameters"}
 
@@ -127,22 +123,11 @@ def _error(values: Sequence[float]) -> float:
 
 
 def _pictures(result: Result, base: Path) -> Iterator[Path]:
-    """A line per image and network: the private image, and for each defense what was shared and what was rebuilt."""
+    """What the record has pictures of."""
     if not result.found.pictures:
         return
-    lines: dict[tuple[str, str, int], list[Picture]] = {}
-    for one in result.found.pictures:
-        lines.setdefault((one.dataset, one.model, one.index), []).append(one)
-    width = max(2 * len(own) for own in lines.values())
-    sheet = Image.new("RGB", (GAP + width * (TILE + GAP), GAP + len(lines) * (TILE + GAP)), "white")
-    for y, own in enumerate(lines.values()):
-        tiles = [one.pictures[side] for one in own for side in ("transformed", "reconstruction")]
-        for x, tile in enumerate(tiles):
-            picture = from_png(tile).convert("RGB").resize((TILE, TILE), Image.Resampling.NEAREST)
-            sheet.paste(picture, (GAP + x * (TILE + GAP), GAP + y * (TILE + GAP)))
     path = base.with_name(f"{base.name}.png")
-    with writing(path) as temporary:
-        sheet.save(temporary, format="PNG", optimize=True)
+    write_picture_sheet(path, result.found.pictures)
     yield path
 
 
