@@ -216,7 +216,7 @@ def test_accuracy() -> None:
     others = [replace(trained(row, 0.9), model=f"net-{number}") for row in ("none", "a+b") for number in range(5)]
     unlike = as_accurate("a+b")(result(trained=(trained("none", 0.7), trained("a+b", 0.5), *others)))
     assert unlike.level == "does not hold"
-    assert unlike.why.startswith("net on data: 70.0% without, 50.0% with a+b, +20.0 (")
+    assert unlike.why.startswith("net on data: 70.0% without, 50.0% with a+b; +20.0 (")
     assert rule(result()).level == "undecided"
     assert (result(trained=tuple(same)).counted, result(attacked("none", 0.9)).counted) == ("3 trainings", "100 images")
     drops = accuracy_drops("b", "a")
@@ -320,6 +320,10 @@ def test_questions_are_answered_from_all_records() -> None:
         "who ignores it: in 1 of 1 settings the searched policy hides clearly more than random ones (3-1-7 on" in plain
     )
     assert "who knows it: in 0 of 1 settings" in adaptive
+    # A placebo that ranks as high shows that it is not the gradient: `attacked` has the same ranks for both.
+    assert places[0].startswith("In 0 of 2 settings")
+    leaking = replace(cells[0], placebo=tuple(DECOYS // 2 for _ in cells[0].placebo))
+    places = where_do_attacks_succeed({"a": result(leaking, *cells[1:])})
     assert places[0].startswith("In 1 of 2 settings")
     assert places[1].startswith("Yes: net on data")
     assert places[2].startswith("Not shown: deep on data")

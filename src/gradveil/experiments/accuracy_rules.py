@@ -25,11 +25,11 @@ def as_accurate(row: str, *, every_epoch: bool = False) -> Rule:
         gaps = accuracy_gaps(result, row, every_epoch=every_epoch)
         if not gaps:
             return Verdict("undecided", "not trained both with and without it")
-        when = "on average over the epochs" if every_epoch else "after the last epoch"
+        when = "on average over all epochs" if every_epoch else "after the last epoch"
         verdicts = []
         for where, gap in gaps.items():
             bare, defended = (_mean_accuracy(result, where, one) for one in (UNDEFENDED, row))
-            said = f"{' on '.join(where)}: {bare:.1%} without, {defended:.1%} with {row}, {_points(gap)} points lost {when}."
+            said = f"{' on '.join(where)}: {bare:.1%} without, {defended:.1%} with {row}; {_points(gap)} points lost {when}."
             pairs = "one training each" if gap.n == 1 else f"{gap.n} trainings each"
             level = within(gap, NOTABLE_ACCURACY)
             verdicts.append(Verdict(level, said, pairs, MORE_TRAININGS if level == "undecided" else ""))
@@ -50,7 +50,7 @@ def costs_less_than_others(hybrid: str) -> Rule:
         gaps = {row: gap for row in dict.fromkeys(rows) for gap in accuracy_gaps(result, row, than=hybrid).values()}
         if not gaps:
             return Verdict("undecided", "not all were trained")
-        said = f"Accuracy with {hybrid} less that with the other, in points: "
+        said = f"Accuracy with {hybrid} minus accuracy with the other, in points: "
         said += ", ".join(f"{row} {_points(gap)}" for row, gap in gaps.items())
         if any(gap.below_zero for gap in gaps.values()):
             return Verdict("does not hold", f"{said}.", "one training each")

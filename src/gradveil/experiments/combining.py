@@ -15,8 +15,8 @@ def each(*rules: Rule) -> Rule:
     def decide(result: Result) -> Verdict:
         return joined([one(result) for one in rules])
 
-    texts = tuple(dict.fromkeys(one.text for one in rules))
-    return Rule(texts[0] if len(texts) == 1 else f"Every part has to hold. {' '.join(texts)}", decide)
+    parts = " ".join(f"({number}) {one.text}" for number, one in enumerate(rules, 1))
+    return Rule(f"Every part has to hold. {parts}", decide)
 
 
 def joined(verdicts: Sequence[Verdict]) -> Verdict:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from gradveil.auditing.messages import in_messages
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import images_needed
 from gradveil.auditing.spread import Spread, spread_of
@@ -127,10 +128,11 @@ def round_up(number: float) -> int:
 
 
 def count_images(cells: Sequence[Attacked]) -> str:
-    """`100 images`, or `30 to 100 images` where cells differ."""
+    """`100 images`, `30 to 100 images` where cells differ, or `100 images in 1 message`."""
     counts = sorted({one.n for one in cells})
     many = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    return f"{many} image{'' if counts[-1] == 1 else 's'}"
+    shared = {in_messages(one.n, len(set(one.messages))) for one in cells}
+    return f"{many} image{'' if counts[-1] == 1 else 's'}{shared.pop() if len(shared) == 1 else ''}"
 
 
 def points(difference: Spread) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gradveil.auditing.spread import spread_of
 from gradveil.experiments.comparing import leaks, paired
 from gradveil.experiments.correlating import difference
 from gradveil.experiments.records import PUBLISHED_SCORE, Attacked, Result
@@ -105,10 +106,13 @@ def where_do_attacks_succeed(results: Results) -> list[str]:
             if one.row == UNDEFENDED and one.stage.startswith("trained") and one.identified is not None:
                 key = (*one.setting, one.attack, one.threat)
                 cells[key] = max((cells.get(key, one), one), key=lambda cell: cell.n)
-    found = [one for one in cells.values() if leaks(one, len(cells))]
+    found = [one for one in cells.values() if leaks(one, len(cells)) and _above_placebo(one)]
     if not cells:
         return []
-    lines = [f"In {len(found)} of {len(cells)} settings, corrected for their number."]
+    lines = [
+        f"In {len(found)} of {len(cells)} settings. Yes: found, corrected for their number, and ranks are clearly above the "
+        "placebo's, paired by image. The same images stand behind many settings, so that their placebos tend to one side."
+    ]
     for one in sorted(cells.values(), key=lambda cell: -cell.identified.percentile if cell.identified else 0.0):
         lines.append(
             f"{'Yes' if one in found else 'Not shown'}: {one.model} on {one.dataset}, {one.stage}, {one.attack}: ranks above "
@@ -124,6 +128,15 @@ QUESTIONS = (
     Question("Do searched policies beat random ones, and at which stage?", are_searched_better),
     Question("Where does an attack beat the placebo on a trained network?", where_do_attacks_succeed),
 )
+
+
+def _above_placebo(one: Attacked) -> bool:
+    gaps = [
+        (placebo - rank) / decoys
+        for rank, placebo, decoys in zip(one.ranks, one.placebo, one.decoys, strict=True)
+        if decoys and placebo
+    ]
+    return bool(gaps) and spread_of(gaps).above_zero
 
 
 def _how_far(low: float, high: float) -> str:

@@ -16,6 +16,7 @@ from gradveil.experiments.comparing import (
     apart,
     both_ranks,
     count_images,
+    grade_of,
     images_to_decide,
     leaks,
     number_to_decide,
@@ -97,14 +98,14 @@ def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
     )
 
 
-def found(attacker: str = "plain", **wanted: str) -> Rule:
-    """Whether the attack finds images there."""
+def found(attacker: str = "plain", *, exactly: bool = False, **wanted: str) -> Rule:
+    """Whether the attack finds images there, or rebuilds them `exactly`."""
 
     def decide(result: Result) -> Verdict:
         cells = chosen(result, attacker=attacker, **wanted)
         if not cells:
             return Verdict("undecided", "nothing of it was attacked")
-        leaking = [one for one in cells if leaks(one, len(cells))]
+        leaking = [one for one in cells if leaks(one, len(cells)) and (not exactly or grade_of(one) == "exact")]
         # Few images may rank higher on average elsewhere, and be within luck.
         most = max(leaking or cells, key=percentile_of)
         counted = "" if len(cells) == 1 else f"Found in {len(leaking)} of {len(cells)} settings, most of all: "
@@ -115,8 +116,9 @@ def found(attacker: str = "plain", **wanted: str) -> Rule:
             return Verdict("does not hold", said, n)
         return Verdict("undecided", said, n, images_to_decide(most))
 
+    what = "rebuilt exactly" if exactly else "found"
     return Rule(
-        f"Holds if images are found. Does not hold if on average they rank above at most {TOLERANCE:.0%} of others (upper end).",
+        f"Holds if images are {what}. Does not hold if on average they rank above at most {TOLERANCE:.0%} of others (upper end).",
         decide,
     )
 
@@ -128,7 +130,9 @@ def more_in(there: dict[str, str], here: dict[str, str]) -> Rule:
         pairs = pairs_of(chosen(result, **there), chosen(result, **here), {*there, *here})
         return _higher(pairs, _named(there), _named(here), "the two were not attacked on the same images")
 
-    return Rule("Holds if the mean rank is clearly higher, image by image. Does not hold if it is clearly not.", decide)
+    return Rule(
+        "Holds if the mean rank is clearly higher, paired by image. Does not hold if it is clearly lower.", decide
+    )
 
 
 def alike(*there: dict[str, str], here: dict[str, str], detail: bool = False) -> Rule:
@@ -148,7 +152,7 @@ def alike(*there: dict[str, str], here: dict[str, str], detail: bool = False) ->
     also = f", and of detail to within {NOTABLE_DETAIL:g} dB" if detail else ""
     return Rule(
         f"Holds if in every setting mean ranks are the same to within {100 * NOTABLE_RANK:.0f} points{also} (whole interval), "
-        "image by image. Does not hold if in one they differ by more.",
+        "paired by image. Does not hold if in one they differ by more.",
         decide,
     )
 
@@ -173,8 +177,8 @@ def knowing_helps() -> Rule:
         return _higher(pairs, "who knows it", "who ignores it", "nobody attacked who knows a defense")
 
     return Rule(
-        "Holds if the mean rank is clearly higher for who knows the defense, image by image; every setting counts the same. Does "
-        "not hold if it is clearly lower.",
+        "Holds if the mean rank is clearly higher for who knows the defense, paired by image; every setting counts the same. "
+        "Does not hold if it is clearly lower.",
         decide,
     )
 
@@ -208,8 +212,8 @@ def better_than_others(hybrid: str) -> Rule:
         return Verdict("undecided", f"{said}: not all differences are clear.", n, more)
 
     return Rule(
-        "Holds if the mean rank behind the hybrid is clearly lower than behind each of the others, image by image. Does not hold "
-        "if it is clearly higher than behind one that costs no more accuracy.",
+        "Holds if the mean rank behind the hybrid is clearly lower than behind each of the others, paired by image. Does not "
+        "hold if it is clearly higher than behind one that costs no more accuracy.",
         decide,
     )
 
@@ -222,7 +226,7 @@ def _higher(pairs: Sequence[tuple[Attacked, Attacked]], there: str, here: str, a
     level: Level = "undecided"
     if gap.above_zero:
         level = "holds"
-    elif gap.high is not None and gap.high <= 0:
+    elif gap.below_zero:
         level = "does not hold"
     n = count_images([one for pair in pairs for one in pair])
     more = f"{number_to_decide(gap, 0.0)} images" if level == "undecided" else ""
@@ -241,7 +245,7 @@ def _higher(pairs: Sequence[tuple[Attacked, Attacked]], there: str, here: str, a
 
 
 def _change_of_detail(first: Attacked, second: Attacked) -> Spread | None:
-    """In dB, image by image."""
+    """In dB, paired by image."""
     here, there = (dict(zip(one.indices, one.detail, strict=True)) for one in (first, second))
     common = sorted(here.keys() & there.keys())
     return spread_of([here[index] - there[index] for index in common]) if len(common) > 1 else None
@@ -266,7 +270,7 @@ def _published_figure(pairs: Sequence[tuple[Attacked, Attacked]]) -> str:
         return ""
     change = spread_of([sum(own) / len(own) for _, own in sorted(differences.items())])
     interval = "" if change.low is None else f" ({change.low:+.1f} to {change.high:+.1f})"
-    return f"The papers' figure, PSNR to the shared image, changes by {change.mean:+.1f} dB{interval}."
+    return f"The papers' figure, PSNR to the shared image, changes by {change.mean:+.1f} dB{interval} on average."
 
 
 def _counted(cells: Sequence[Attacked]) -> str:

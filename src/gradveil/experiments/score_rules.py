@@ -27,12 +27,12 @@ def lower_area(policy: str, plot: str = "path") -> Rule:
         return _lower(bare, curves[policy], policy)
 
     return Rule(
-        "Holds if it is clearly lower on average, image by image. Does not hold if it is clearly higher.", decide
+        "Holds if it is clearly lower on average, paired by image. Does not hold if it is clearly higher.", decide
     )
 
 
 def shallow_not_deep(policy: str) -> Rule:
-    """Claim 5: with the policy shallow layers match less than without, and lose more than deep ones do, image by image."""
+    """Claim 5: with the policy shallow layers match less than without, and lose more than deep ones do, paired by image."""
 
     def decide(result: Result) -> Verdict:
         layers: dict[str, dict[str, Curve]] = {}
@@ -60,7 +60,7 @@ def shallow_not_deep(policy: str) -> Rule:
 
     return Rule(
         "Holds if with the policy the gradients of shallow layers match clearly less than without, and clearly lose more than "
-        "those of deep layers, image by image. Does not hold if they clearly do not lose more.",
+        "those of deep layers, paired by image. Does not hold if they clearly do not lose more.",
         decide,
     )
 
@@ -95,7 +95,7 @@ def best_operations(claimed: tuple[str, ...] = CLAIMED_BEST) -> Rule:
 
     return Rule(
         "Holds if the claimed operations are the five best. Does not hold if one of them is clearly worse than the fifth best, "
-        "image by image.",
+        "paired by image.",
         decide,
     )
 
@@ -189,7 +189,7 @@ def _lower(bare: Curve, other: Curve, policy: str) -> Verdict:
     gap = _difference(bare, other)
     if gap is None:
         return Verdict("undecided", "not the same images were traced")
-    said = f"Without a policy less that with {policy}: {_interval(gap)}."
+    said = f"Without a policy minus {policy}: {_interval(gap)}."
     level: Level = "holds" if gap.above_zero else "does not hold" if gap.below_zero else "undecided"
     more = f"{number_to_decide(gap, 0.0)} images" if level == "undecided" else ""
     return Verdict(level, said, f"{gap.n} images", more)

@@ -31,6 +31,8 @@ What the figures mean:
   does. 50% is chance. **First** is how often it looks most alike of all. An image is **found** if ranks are higher, or first
   more often, than luck allows ([what "leaks" means](leakage.md)).
 - What is found is **exact** (the image itself), **recognisable** (first more often than not) or **faint** (anything less).
+- A **plain** attacker ignores the defense, an **adaptive** one knows it. A **setting** is a network, its data and stage, and an
+  attack.
 - **Placebo** is the rank of an image by what was rebuilt from another one. It should be chance.
 - **Detail** is how many dB nearer than a guess without the gradient the attacker comes to the private image. Below 0 it is
   farther away.
@@ -42,7 +44,8 @@ What the figures mean:
 How sure a verdict is:
 
 - A claim **holds**, **does not hold**, or is **undecided** at the scale of its record. The rule stands with each experiment. It
-  was written before the record was made, unless the verdict says that it was not.
+  was written before the record was made, unless the verdict says that it was not. **Clearly** means that the whole interval
+  lies on that side. **Corrected** means that p is multiplied by the number of settings.
 - Intervals are at 95%, over the images that n counts. They say nothing of other seeds: a network was trained once, unless n
   counts trainings. Records were made on several machines. There the same seed rounds differently, so that the same network can
   have other figures in two experiments, by less than their intervals.

@@ -26,13 +26,13 @@ ADAPTIVE = Experiment(
         Claim(
             "adaptive",
             "gradveil",
-            "Before training, the hybrid policy does not keep images from an attacker who knows it.",
+            "Before training, the hybrid policy does not hide images from an attacker who knows it.",
             found(attacker="adaptive", row=HYBRID, stage="untrained"),
         ),
         Claim(
             "knowledge",
             "gradveil",
-            "Who knows the defense finds more than who ignores it.",
+            "On average over defenses and stages, who knows the defense finds more than who ignores it.",
             knowing_helps(),
             late=True,
         ),

@@ -58,5 +58,6 @@ GRADSIM_PATH = Experiment(
             lower_area(POLICY, plot="all"),
         ),
     ),
-    differs="CIFAR-10 and resnet20 stand for CIFAR-100 and ResNet20-4; 4 epochs instead of 50; 100 iterations.",
+    differs="CIFAR-10 and resnet20 stand for CIFAR-100 and ResNet20-4; 4 epochs instead of 50, "
+    "without a policy; 100 iterations.",
 )

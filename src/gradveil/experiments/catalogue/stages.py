@@ -19,10 +19,10 @@ STAGES = Experiment(
         Claim(
             "stages",
             "gradveil",
-            "Untrained networks leak more than trained ones.",
+            "An untrained ConvNet leaks more than a trained one.",
             more_in({"stage": "untrained", "row": NONE}, {"stage": "trained", "row": NONE}),
         ),
-        Claim("trained", "gradveil", "Trained networks leak without a defense.", found(stage="trained", row=NONE)),
+        Claim("trained", "gradveil", "A trained ConvNet leaks without a defense.", found(stage="trained", row=NONE)),
     ),
     differs="convnet-8 on a tenth of Fashion-MNIST; 4 epochs; 200 iterations.",
 )
