@@ -49,8 +49,8 @@ How sure a verdict is:
 - Intervals are at 95%, over the images that n counts. They say nothing of other seeds: a network was trained once, unless n
   counts trainings. Records were made on several machines. There the same seed rounds differently, so that the same network can
   have other figures in two experiments, by less than their intervals.
-- "To know more" is what would decide an undecided claim at this scale, if the mean stays, and what the published settings would
-  take with one worker on the machine that was timed.
+- "To know more" is what would decide an undecided claim at this scale, if the mean stays, and how long the published settings
+  would take on one thread of the CPU that was timed. They are meant for GPUs and clusters.
 """
 
 
