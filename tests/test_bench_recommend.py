@@ -1,16 +1,15 @@
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 from bench import recommend as bench
+from blocks.recommending import recommend
 
 from gradveil.auditing.verdicts import CANNOT_TELL, FAILED, LEAKS, PROTECTS, Level
 from gradveil.datasets import load
 from gradveil.errors import GradveilError
 from gradveil.recommending.recommendation import Claim
 
-ROOT = Path(__file__).parent.parent
 FIGURES = {"name": "clip:1", "percentile": 0.56, "low": 0.4, "high": 0.7, "n": 96, "loss": 0.012}
 AFRESH = {"n": 100, "percentile": 0.52, "interval": [0.45, 0.58], "level": PROTECTS}
 
@@ -81,13 +80,8 @@ def test_a_race_that_fails_holds_up_no_other(
 
 
 def test_the_table_counts_first_answers_and_different_ones() -> None:
-    spec = importlib.util.spec_from_file_location("readme_numbers", ROOT / "tools" / "readme_numbers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
     failed = {"dataset": "mine", "model": "broken", "failed": "too large"}
-    text = tool.recommend({"rows": [row("confirmed"), row("undecided", "resnet20"), failed]})
+    text = recommend({"rows": [row("confirmed"), row("undecided", "resnet20"), failed]})
     assert "| not broken: 56% (40% to 70%, n=96), 1 points | 52% (45% to 58%, n=100): protects against" in text
     assert "tried, 3 points | confirmed |" in text
     assert "first answers of 2 races, audited afresh: 1 confirmed, 0 contradicted, 1 undecided.**" in text
