@@ -1,8 +1,9 @@
 """A recommendation as a short page in Markdown."""
 
+from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.recommendation import Figures, Recommendation
 
-COLUMNS = ("candidate", "ranks above (95%)", "n (messages)", "grade", "accuracy lost", "status")
+COLUMNS = ("candidate", "ranks above (95%)", "n (messages)", "grade", "points of accuracy lost", "status")
 
 
 def page_of(found: Recommendation) -> str:
@@ -20,7 +21,7 @@ def page_of(found: Recommendation) -> str:
 
 def table_rows(found: Recommendation) -> list[list[str]]:
     """All candidates that were tried, those that leak least first."""
-    rows = sorted(found.figures, key=lambda one: (one.name != "none", one.percentile))
+    rows = sorted(found.figures, key=lambda one: (one.name != UNDEFENDED, one.percentile))
     return [
         [
             one.name,
@@ -35,11 +36,11 @@ def table_rows(found: Recommendation) -> list[list[str]]:
 
 
 def lost(one: Figures) -> str:
-    """`+1.2 (-0.3 to +2.7)` points, or that it was not measured."""
+    """`+1.2 (-0.3 to +2.7)` points, or that it was not measured; without a defense, the accuracy itself."""
+    if one.name == UNDEFENDED:
+        return "not measured" if one.accuracy is None else f"accuracy {one.accuracy:.1%}"
     if one.loss is None or one.loss_low is None or one.loss_high is None:
         return "not measured"
-    if one.accuracy is not None and one.name == "none":
-        return f"accuracy {one.accuracy:.1%}"
     return f"{100 * one.loss:+.1f} ({100 * one.loss_low:+.1f} to {100 * one.loss_high:+.1f})"
 
 
