@@ -90,7 +90,8 @@ def verdicts_on(
       luck allows. The test is exact and corrected for the number of attacks.
     - attack failed even without defense: none of that without the defense either.
     - protects: the undefended attack leaks; with the defense, no attacker's mean percentile can be above `tolerance`, and none
-      has the right image first more often than luck allows, nor can for more than a tenth of the images.
+      has the right image first more often than luck allows, nor can for more than a tenth of the images. Nor is a percentile as
+      far below chance.
     - cannot tell: everything else.
     """
     bare = {one.setting: one for one in findings if one.defense == UNDEFENDED}
@@ -131,6 +132,12 @@ def find_doubts(findings: Findings, bare: Findings, tolerance: float) -> list[st
             doubts.append(
                 f"{who}: the right image could rank above {found.high:.0%} of the others, more than the {tolerance:.0%} that "
                 "are tolerated"
+            )
+        if found.high < 1 - tolerance:
+            # A negative ranks its image last. Who turns it round finds the image.
+            doubts.append(
+                f"{who}: the right image ranks above only {found.percentile:.0%} of the others ({found.interval}), clearly fewer "
+                "than by chance, which tells it from them too"
             )
         if len(findings.attacks) * found.first_p < SIGNIFICANT:
             doubts.append(f"{who}: the right image comes first for {found.first.count} of {found.n} images")

@@ -27,9 +27,9 @@ def leaks(one: Attacked, tried: int = 1) -> bool:
 
 
 def protects(one: Attacked) -> bool:
-    """Whether at most the tolerated fraction of others can rank below the private image."""
+    """Whether at most the tolerated fraction of others can rank below the private image, and not clearly fewer than by chance."""
     found = one.identified
-    return found is not None and found.high <= TOLERANCE and found.first_p >= SIGNIFICANT
+    return found is not None and 1 - TOLERANCE <= found.high <= TOLERANCE and found.first_p >= SIGNIFICANT
 
 
 def grade_of(one: Attacked) -> Grade:
