@@ -542,7 +542,8 @@ def test_a_rank_clearly_below_chance_keeps_a_defense_from_protecting() -> None:
     # As where the shared image was inverted: who ignores it finds the image last, who turns the picture round finds it first.
     negative = judged([*bare, *attacked(POLICY, [95] * N)])["3-1-7"]
     assert (negative.level, negative.grade) == (CANNOT_TELL, "nothing found")
-    assert "clearly fewer than by chance" in negative.text and negative.needed is None
+    assert "clearly fewer than by chance" in negative.text
+    assert negative.needed is None
     assert judged([*bare, *attacked(POLICY, [56] * N)])["3-1-7"].level == PROTECTS
 
 

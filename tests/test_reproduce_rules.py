@@ -7,15 +7,17 @@ import numpy as np
 import pytest
 
 from gradveil.auditing.spread import spread_of
+from gradveil.auditing.verdicts import Grade
 from gradveil.experiments.accuracy_rules import accuracy_drops, as_accurate, costs_less_than_others
 from gradveil.experiments.combining import each
-from gradveil.experiments.comparing import number_to_decide, paired, pooled
+from gradveil.experiments.comparing import above_chance, hardly_learned, leaks, number_to_decide, paired, pooled
 from gradveil.experiments.correlating import correlate, difference
 from gradveil.experiments.experiment import LATE, Claim
 from gradveil.experiments.questions import (
     QUESTIONS,
     are_searched_better,
     does_it_predict,
+    over_policies,
     where_do_attacks_succeed,
     which_score_is_best,
 )
@@ -33,13 +35,14 @@ RESULT = Result("x", "cpu", "gradveil reproduce x", 0, "cpu", {}, (), Pieces(fig
 
 
 def attacked(row: str, percentile: float | None, **changes: str) -> Attacked:
-    """All images at about one percentile, or at random ones."""
+    """All images at about one percentile, or at random ones; their placebo at random ones, as many above chance as below."""
     rng = np.random.default_rng(len(row))
     places = rng.uniform(0, 1, N) if percentile is None else np.clip(rng.normal(percentile, 0.02, N), 0, 1)
     ranks = tuple(int(1 + round((1 - place) * DECOYS)) for place in places)
+    placebo = tuple(int(1 + one) for one in rng.permutation(np.linspace(0, DECOYS, N)))
     one = Attacked(
         "", "data", "net", "trained for 5 epochs", row, "adam+cosine", "plain", "", tuple(range(N)), tuple(range(N)), ranks,
-        (DECOYS,) * N, ranks, (10.0,) * N, (0.0,) * N, 0,
+        (DECOYS,) * N, placebo, (10.0,) * N, (0.0,) * N, 0,
     )  # fmt: skip
     return replace(one, **changes)
 
@@ -306,7 +309,7 @@ def test_scores_are_compared_over_the_same_policies() -> None:
 
 
 def test_questions_are_answered_from_all_records() -> None:
-    assert [one.answer({}) for one in QUESTIONS] == [[], [], [], []]
+    assert [one.answer({}) for one in QUESTIONS] == [None] * 4
     cells = (
         attacked("none", 0.9),
         attacked("none", None, model="deep"),
@@ -315,18 +318,78 @@ def test_questions_are_answered_from_all_records() -> None:
     )
     known = attacked("3-1-7", 0.9, attacker="adaptive"), attacked("random", 0.9, attacker="adaptive")
     results = {"a": result(*cells), "b": result(*known), "again": result(*cells)}
-    (plain, adaptive), places = are_searched_better(results), where_do_attacks_succeed(results)
-    assert (
-        "who ignores it: in 1 of 1 settings the searched policy hides clearly more than random ones (3-1-7 on" in plain
+    searched = are_searched_better(results)
+    assert searched is not None
+    assert searched.short.startswith("Clearly in 1 of 2 settings, and clearly less in 0.")
+    found = [(row["attacker"], row["random policies"], row["hides"]) for row in searched.rows]
+    assert found == [("plain", "10", "clearly more"), ("adaptive", "10", "not clear")]
+    places = where_do_attacks_succeed(results)
+    assert places is not None
+    assert places.short.startswith(
+        "In 1 of 2 settings, corrected for their number; what it finds is recognisable or exact in 0"
     )
-    assert "who knows it: in 0 of 1 settings" in adaptive
-    # A placebo that ranks as high shows that it is not the gradient: `attacked` has the same ranks for both.
-    assert places[0].startswith("In 0 of 2 settings")
-    leaking = replace(cells[0], placebo=tuple(DECOYS // 2 for _ in cells[0].placebo))
-    places = where_do_attacks_succeed({"a": result(leaking, *cells[1:])})
-    assert places[0].startswith("In 1 of 2 settings")
-    assert places[1].startswith("Yes: net on data")
-    assert places[2].startswith("Not shown: deep on data")
+    assert [(row["network, data"], row["found"]) for row in places.rows] == [
+        ("net, data", "faint"),
+        ("deep, data", "not shown"),
+    ]
+
+
+def test_one_lucky_random_policy_is_not_ten() -> None:
+    """Ten images behind one random policy are hidden less; over images that is clear, over policies it is not."""
+    own, rival = attacked("3-1-7", 0.5), attacked("random", 0.5)
+    ranks = tuple(1 if index % 10 == 0 else rank for index, rank in enumerate(own.ranks))
+    gap, over_images = over_policies(own, replace(rival, ranks=ranks)), paired(own, replace(rival, ranks=ranks))
+    assert gap is not None
+    assert over_images is not None
+    assert (gap.n, gap.messages) == (N, 10)
+    assert (over_images.below_zero, gap.below_zero) == (True, False)
+
+
+def test_what_the_placebo_does_as_well_is_no_leak() -> None:
+    """Images that are easy to rank rank higher whatever was rebuilt."""
+    easy = attacked("none", 0.9)
+    same = replace(easy, placebo=easy.ranks)
+    assert leaks(easy)
+    assert above_chance(same)
+    assert not leaks(same)
+    verdict = found()(result(same))
+    assert (verdict.level, verdict.more) == ("undecided", f"more than {100 * N:,} images")
+    # One that ranks a little lower is told from it by more images.
+    rng = np.random.default_rng(1)
+    near = tuple(int(np.clip(rank + rng.normal(1, 8), 1, DECOYS + 1)) for rank in easy.ranks)
+    unsure = found()(result(replace(easy, placebo=near)))
+    assert unsure.level == "holds" or 100 < int(unsure.more.split()[1].replace(",", "")) <= 100 * N
+
+
+def test_a_grade_may_be_asked_for() -> None:
+    faint = attacked("none", 0.9)
+    clear = replace(faint, ranks=(1,) * N)
+    exact = replace(clear, detail=(100.0,) * N)
+    grades: tuple[Grade, ...] = ("faint", "recognisable", "exact")
+    levels = [[found(least=least)(result(one)).level for least in grades] for one in (faint, clear, exact)]
+    unsure = "undecided"
+    assert levels == [["holds", unsure, unsure], ["holds", "holds", unsure], ["holds", "holds", "holds"]]
+    assert "It is found, but not recognisable." in found(least="recognisable")(result(faint)).why
+    chance = result(attacked("none", None))
+    assert found(least="exact")(chance).level == "does not hold"
+    behind = hides()(result(attacked("none", 0.95), replace(clear, row="3-1-7")))
+    assert "Behind it in 1 of 1, recognisable in 1." in behind.why
+
+
+def test_a_network_that_hardly_learned_decides_nothing() -> None:
+    data = "fashion-mnist-tenth"
+    cells = [attacked(row, place, dataset=data) for row, place in (("a", 0.9), ("b", 0.5))]
+    rule = alike({"row": "a"}, here={"row": "b"})
+    learned = [replace(trained(row, 0.7), dataset=data) for row in ("a", "b")]
+    assert rule(result(*cells, trained=tuple(learned))).level == "does not hold"
+    hardly = (replace(learned[0], history={"test_accuracy": (0.12,)}), learned[1])
+    assert (hardly_learned(hardly[0]), hardly_learned(hardly[1])) == (True, False)
+    verdict = rule(result(*cells, trained=hardly))
+    assert (verdict.level, verdict.more) == ("undecided", "longer trainings")
+    assert verdict.why.endswith("With a the network hardly learned: 12% are classified right.")
+    # Untrained networks are not meant to have learned.
+    early = [replace(one, stage="untrained") for one in cells]
+    assert rule(result(*early, trained=hardly)).level == "does not hold"
 
 
 @pytest.mark.parametrize(("published", "ours"), [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (-1.0, 0.0)])
@@ -347,10 +410,15 @@ def test_a_better_score_is_named_and_only_that(published: float, ours: float) ->
     ]
     cells = [attacked(name, float(place)) for name, place in zip(names, places, strict=True)]
     results = {"correlation": result(*cells, scored=tuple(both))}
-    verdict = which_score_is_best(results)[0]
-    assert verdict.endswith("identification: mine.") == (ours == 1 > published)
+    verdict = which_score_is_best(results)
+    assert verdict is not None
+    assert verdict.short.endswith("identification: mine.") == (ours == 1 > published)
     # Nothing is better than what goes the wrong way, and predicts nothing.
-    assert verdict.endswith("the default. mine does clearly better than S_pri.") == (published == -1)
-    (with_psnr, with_identification) = does_it_predict(results)
+    assert verdict.short.endswith("the default. mine goes with it clearly more than S_pri does.") == (published == -1)
+    predicted = does_it_predict(results)
+    assert predicted is not None
+    assert predicted.short == ("Only in part." if published == 1 else "Not shown.")
+    (with_psnr, with_identification) = (line for line in predicted.lines if not line.startswith("Behind"))
+    assert len(predicted.lines) == 3  # one is without the policies behind which images rank as negatives do
     assert with_psnr.startswith("Not shown for PSNR")
     assert with_identification.startswith("It goes with identification") == (published == 1)

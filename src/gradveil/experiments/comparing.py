@@ -8,22 +8,59 @@ from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import images_needed
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.auditing.verdicts import EXACT, Grade
+from gradveil.datasets.catalogue import DATASETS
+from gradveil.datasets.names import parse_name
 from gradveil.experiments.experiment import Level
-from gradveil.experiments.records import Attacked
+from gradveil.experiments.records import Attacked, Trained
 from gradveil.leakage.scenario import defense_title
+from gradveil.statistics import group_means, mean_interval
 
 SIGNIFICANT = 0.05
 # Differences of mean percentiles, of accuracies, and of detail in dB, that nobody would notice.
 NOTABLE_RANK, NOTABLE_ACCURACY, NOTABLE_DETAIL = 0.1, 0.02, 1.0
 # What tells one cell from another.
 FIELDS = ("dataset", "model", "stage", "row", "attack", "threat", "attacker")
+# A network that classifies less than so many times as well as guessing hardly learned.
+HARDLY = 2.0
 # Beyond so many times as many nobody would go.
 MOST_TIMES = 100
 
 
 def leaks(one: Attacked, tried: int = 1) -> bool:
-    """Whether private images are found more often than luck allows, corrected for how many attacks were tried."""
+    """Whether private images are found: more often than luck allows, and than by what was rebuilt from other images.
+
+    Both are corrected for how many attacks were tried.
+    """
+    return above_chance(one, tried) and above_placebo(one, tried)
+
+
+def above_chance(one: Attacked, tried: int = 1) -> bool:
+    """Whether images rank higher, or are first more often, than luck allows."""
     return one.identified is not None and one.identified.strongest_p * tried < SIGNIFICANT
+
+
+def above_placebo(one: Attacked, tried: int = 1) -> bool:
+    """Whether ranks are clearly higher than the placebo's, paired by image; it is passed where there is no placebo.
+
+    The same images stand behind many cells. Where they are easy to rank by luck, they are so in all cells, and so is the placebo.
+    """
+    gaps = _over_placebo(one)
+    if not gaps:
+        return True
+    found = mean_interval(gaps, 1 - SIGNIFICANT / tried)
+    return found is not None and found[0] > 0
+
+
+def hardly_learned(trained: Trained) -> bool:
+    """Whether a training ended below twice the accuracy of guessing; never where that is not known."""
+    chance = chance_of(trained.dataset)
+    return chance is not None and trained.accuracy < HARDLY * chance
+
+
+def chance_of(dataset: str) -> float | None:
+    """The accuracy of guessing; None for data that have no fixed number of classes."""
+    known = DATASETS.get(parse_name(dataset).base)
+    return None if known is None else 1 / known.classes
 
 
 def protects(one: Attacked) -> bool:
@@ -111,14 +148,21 @@ def number_to_decide(difference: Spread, *bounds: float) -> str:
     return f"about {round_up(difference.n * (half / distance) ** 2):,}"
 
 
-def images_to_decide(one: Attacked) -> str:
+def images_to_decide(one: Attacked, tried: int = 1) -> str:
     """How many images would show a leak in this cell, or that there is at most a tolerated one: `about 400 images`."""
     found = one.identified
     if found is None:
         return "other images of the class"
-    needed = round_up(images_needed(found.percentile, TOLERANCE, 1, found.decoys))
+    needed = images_needed(found.percentile, TOLERANCE, tried, found.decoys)
+    if above_chance(one, tried) and (gaps := _over_placebo(one)):
+        # It is the placebo that it cannot be told from.
+        interval = mean_interval(gaps, 1 - SIGNIFICANT / tried)
+        mean = sum(gaps) / len(gaps)
+        if interval is None or mean <= 0 or mean * math.sqrt(MOST_TIMES) < interval[1] - mean:
+            return f"more than {MOST_TIMES * len(gaps):,} images"
+        needed = math.ceil(len(gaps) * ((interval[1] - mean) / mean) ** 2)
     # Images of one message give each other away, so that bounds count messages.
-    return f"about {needed:,} {'images' if found.messages == found.n else 'messages'}"
+    return f"about {round_up(needed):,} {'images' if found.messages == found.n else 'messages'}"
 
 
 def round_up(number: float) -> int:
@@ -142,22 +186,33 @@ def points(difference: Spread) -> str:
     return f"{100 * difference.mean:+.0f} ({100 * difference.low:+.0f} to {100 * difference.high:+.0f})"
 
 
-def words(one: Attacked) -> str:
-    """A cell in words, with what was found in it."""
+def words(one: Attacked, tried: int = 1) -> str:
+    """A cell in words, with what was found in it, corrected for how many attacks were tried."""
     who = "" if one.attacker == "plain" else f", {one.attacker} attacker"
     threat = f", {one.threat}" if one.threat else ""
     cell = f"{defense_title(one.row)} on {one.model}, {one.dataset}, {one.stage}{threat}, {one.attack}{who}"
     found = one.identified
     if found is None:
         return f"{cell}: no other image of the class to compare with"
-    grade = f"{grade_of(one)}, " if leaks(one) else ""
+    grade = f"{grade_of(one)}, " if leaks(one, tried) else ""
     rank = f"ranks above {found.percentile:.0%} of its class ({found.interval}, n={found.n})"
-    return f"{cell}: {grade}{rank}, first for {found.firsts}"
+    diverged = f", {one.diverged} of {one.n} runs diverged" if one.diverged else ""
+    return f"{cell}: {grade}{rank}, first for {found.firsts}{diverged}"
 
 
 def percentile_of(one: Attacked) -> float:
     """The mean percentile; 0.5, which says nothing, where no image has a decoy."""
     return 0.5 if one.identified is None else one.identified.percentile
+
+
+def _over_placebo(one: Attacked) -> list[float]:
+    """Percentiles less those of the placebo, a mean for every message."""
+    gaps = [
+        ((placebo - rank) / decoys, message)
+        for message, rank, placebo, decoys in zip(one.messages, one.ranks, one.placebo, one.decoys, strict=True)
+        if decoys and placebo
+    ]
+    return group_means(*zip(*gaps, strict=True)) if gaps else []
 
 
 def _gaps(first: Attacked, second: Attacked) -> dict[int, float]:

@@ -3,43 +3,67 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gradveil.auditing.spread import spread_of
-from gradveil.experiments.comparing import leaks, paired
-from gradveil.experiments.correlating import difference
+from gradveil.auditing.spread import Spread, spread_of
+from gradveil.defenses import EachRandom
+from gradveil.experiments.comparing import grade_of, leaks, percentile_of, points
+from gradveil.experiments.correlating import Correlation, difference
 from gradveil.experiments.records import PUBLISHED_SCORE, Attacked, Result
 from gradveil.experiments.rules import RANDOM_ROW
-from gradveil.experiments.score_rules import FIGURES, correlations_of, score_tables
+from gradveil.experiments.score_rules import FIGURES, correlations_of, negatives_of, score_tables
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.report.formats import format_first, format_rank
 
 Results = Mapping[str, Result]
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer in a sentence, what it rests on, and a table if that is easier to read."""
+
+    short: str
+    lines: tuple[str, ...] = ()
+    rows: tuple[Row, ...] = ()
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked. `answer` gives the answer and what it rests on, a line each; nothing where the records are missing."""
+    """What is asked, and how records answer it; None where they are missing."""
 
     text: str
-    answer: Callable[[Results], list[str]]
+    answer: Callable[[Results], Answer | None]
 
 
-def does_it_predict(results: Results) -> list[str]:
+def does_it_predict(results: Results) -> Answer | None:
     """S_pri against the papers' figure and against identification."""
     lines: list[str] = []
+    shown: list[bool] = []
     for result in results.values():
-        for figure, name in FIGURES.items():
-            found = correlations_of(result, figure)
-            if found is None:
+        found = {figure: correlations_of(result, figure) for figure in FIGURES}
+        for figure, one in found.items():
+            if one is None:
                 continue
-            noise = f", without the noise of both sides {found.corrected.words}" if found.corrected else ""
+            noise = f", without the noise of both sides {one.corrected.words}" if one.corrected else ""
             lines.append(
-                f"{_how_far(found.spearman.low, found.spearman.high)} {name}: Spearman {found.spearman.words}, Pearson "
-                f"{found.pearson.words}{noise}, {found.spearman.n} random policies ({_attacked_in(result)})."
+                f"{_how_far(one.spearman)} {FIGURES[figure]}: Spearman {one.spearman.words}, Pearson {one.pearson.words}{noise}, "
+                f"{one.spearman.n} random policies ({_attacked_in(result)})."
             )
-    return lines
+            shown.append(one.spearman.low > 0)
+        negatives = negatives_of(result)
+        fewer = correlations_of(result, "percentiles", without=negatives) if negatives else None
+        if found["percentiles"] is not None and fewer is not None:
+            lines.append(
+                f"Behind {len(negatives)} policies images rank clearly below chance, as a negative does, which tells them from "
+                f"others as well. Without these, which was looked at after the record was seen, S_pri with identification: "
+                f"Spearman {fewer.spearman.words}, Pearson {fewer.pearson.words}."
+            )
+    if not lines:
+        return None
+    short = "Yes, in every comparison." if all(shown) else "Not shown." if not any(shown) else "Only in part."
+    return Answer(short, tuple(lines))
 
 
-def which_score_is_best(results: Results) -> list[str]:
+def which_score_is_best(results: Results) -> Answer | None:
     """Every score against the published one, on policies, networks and stages that none was chosen on.
 
     A score wins that goes with identification, and clearly more so than the published one.
@@ -62,43 +86,66 @@ def which_score_is_best(results: Results) -> list[str]:
             if said:
                 lines.append(f"{score}, Spearman with the {'; with the '.join(said)} ({_attacked_in(result)}).")
     if not lines:
-        return []
+        return None
     if winners:
-        verdict = f"Clearly better than the published one at identification: {', '.join(sorted(winners))}."
+        short = f"Clearly better than the published one at identification: {', '.join(sorted(winners))}."
     elif better:
-        verdict = (
-            f"None is shown to predict identification, so the published one stays the default. {', '.join(sorted(better))} does "
-            "clearly better than S_pri."
+        short = (
+            f"None is shown to predict identification, so the published one stays the default. {', '.join(sorted(better))} goes "
+            "with it clearly more than S_pri does."
         )
     else:
-        verdict = "None is clearly better at identification than the published one, which therefore stays the default."
-    return [verdict, *lines]
+        short = "None is clearly better at identification than the published one, which therefore stays the default."
+    return Answer(short, tuple(lines))
 
 
-def are_searched_better(results: Results) -> list[str]:
-    """The papers' searched policies against random ones behind the same attack, image by image."""
-    groups: dict[tuple[str, str], list[tuple[str, float, float, float]]] = {}
+def are_searched_better(results: Results) -> Answer | None:
+    """The papers' searched policies against random ones behind the same attack.
+
+    Image by image, and the interval counts the random policies: ten of them say little of all.
+    """
+    rows: list[Row] = []
+    fewer = more = 0
     for cell, rival in _beside_random(results):
-        gap = paired(cell, rival)
-        if gap is not None and gap.low is not None and gap.high is not None:
-            where = f"{cell.row} on {cell.model}, {cell.dataset}"
-            groups.setdefault((cell.stage, cell.attacker), []).append((where, gap.mean, gap.low, gap.high))
-    lines = []
-    for (stage, attacker), own in groups.items():
-        fewer = [where for where, _, _, high in own if high < 0]
-        more = [where for where, _, low, _ in own if low > 0]
-        mean = 100 * sum(gap for _, gap, _, _ in own) / len(own)
-        names = f" ({'; '.join(fewer)})" if fewer else ""
-        who = "who ignores it" if attacker == "plain" else "who knows it"
-        lines.append(
-            f"{stage.capitalize()}, attacker {who}: in {len(fewer)} of {len(own)} settings the searched policy hides clearly "
-            f"more than random ones{names}, in {len(more)} clearly less, at 95% each. On average images rank {abs(mean):.0f} "
-            f"points {'higher' if mean > 0 else 'lower'}; lower hides more."
+        gap = over_policies(cell, rival)
+        if gap is None or gap.low is None or gap.high is None:
+            continue
+        fewer, more = fewer + gap.below_zero, more + gap.above_zero
+        rows.append(
+            {
+                "stage": cell.stage,
+                "network, data": f"{cell.model}, {cell.dataset}",
+                "searched policy": cell.row,
+                "attacker": cell.attacker,
+                "ranks above": format_rank(cell.identified),
+                "points more than random ones (95%)": points(gap),
+                "random policies": str(gap.messages),
+                "hides": "clearly more" if gap.below_zero else "clearly less" if gap.above_zero else "not clear",
+            }
         )
-    return lines
+    if not rows:
+        return None
+    short = (
+        f"Clearly in {fewer} of {len(rows)} settings, and clearly less in {more}. By luck one in forty would be clear on each "
+        "side."
+    )
+    line = (
+        "These are the policies that Gao et al. publish, on other networks and data than they were searched on. What this "
+        "library's searches find is compared on the page about search."
+    )
+    return Answer(short, (line,), tuple(rows))
 
 
-def where_do_attacks_succeed(results: Results) -> list[str]:
+def over_policies(cell: Attacked, rival: Attacked) -> Spread | None:
+    """Percentiles less those behind random policies, of which image i met policy i modulo ten; the interval counts policies."""
+    here, there = cell.percentiles, rival.percentiles
+    shared = sorted(here.keys() & there.keys())
+    if not shared:
+        return None
+    return spread_of([here[index] - there[index] for index in shared], [index % EachRandom.each for index in shared])
+
+
+def where_do_attacks_succeed(results: Results) -> Answer | None:
     """Trained networks without a defense, by every attack that was tried."""
     cells: dict[tuple[str, ...], Attacked] = {}
     for result in results.values():
@@ -106,43 +153,42 @@ def where_do_attacks_succeed(results: Results) -> list[str]:
             if one.row == UNDEFENDED and one.stage.startswith("trained") and one.identified is not None:
                 key = (*one.setting, one.attack, one.threat)
                 cells[key] = max((cells.get(key, one), one), key=lambda cell: cell.n)
-    found = [one for one in cells.values() if leaks(one, len(cells)) and _above_placebo(one)]
     if not cells:
-        return []
-    lines = [
-        f"In {len(found)} of {len(cells)} settings. Yes: found, corrected for their number, and ranks are clearly above the "
-        "placebo's, paired by image. The same images stand behind many settings, so that their placebos tend to one side."
+        return None
+    ordered = sorted(cells.values(), key=lambda cell: -percentile_of(cell))
+    rows = [
+        {
+            "network, data": f"{one.model}, {one.dataset}",
+            "attack": one.attack,
+            "found": grade_of(one) if leaks(one, len(cells)) else "not shown",
+            "n": str(one.n),
+            "ranks above (95%)": format_rank(one.identified),
+            "first": format_first(one.identified),
+            "placebo (95%)": format_rank(one.identified_placebo),
+        }
+        for one in ordered
     ]
-    for one in sorted(cells.values(), key=lambda cell: -cell.identified.percentile if cell.identified else 0.0):
-        lines.append(
-            f"{'Yes' if one in found else 'Not shown'}: {one.model} on {one.dataset}, {one.stage}, {one.attack}: ranks above "
-            f"{format_rank(one.identified)}, first for {format_first(one.identified)}; placebo "
-            f"{format_rank(one.identified_placebo)}."
-        )
-    return lines
+    found = [row for row in rows if row["found"] != "not shown"]
+    plainly = sum(row["found"] in ("recognisable", "exact") for row in found)
+    short = (
+        f"In {len(found)} of {len(rows)} settings, corrected for their number; what it finds is recognisable or exact in "
+        f"{plainly} of them."
+    )
+    return Answer(short, rows=tuple(rows))
 
 
 QUESTIONS = (
     Question("Does S_pri predict what leaks?", does_it_predict),
-    Question("Which score does best on networks and stages that it was not chosen on?", which_score_is_best),
+    Question("Which score does best on a network that it was not chosen on?", which_score_is_best),
     Question("Do searched policies beat random ones, and at which stage?", are_searched_better),
     Question("Where does an attack beat the placebo on a trained network?", where_do_attacks_succeed),
 )
 
 
-def _above_placebo(one: Attacked) -> bool:
-    gaps = [
-        (placebo - rank) / decoys
-        for rank, placebo, decoys in zip(one.ranks, one.placebo, one.decoys, strict=True)
-        if decoys and placebo
-    ]
-    return bool(gaps) and spread_of(gaps).above_zero
-
-
-def _how_far(low: float, high: float) -> str:
-    if low > 0:
+def _how_far(found: Correlation) -> str:
+    if found.low > 0:
         return "It goes with"
-    return "It goes against" if high < 0 else "Not shown for"
+    return "It goes against" if found.high < 0 else "Not shown for"
 
 
 def _attacked_in(result: Result) -> str:

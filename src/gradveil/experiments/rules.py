@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.spread import Spread, spread_of
+from gradveil.auditing.verdicts import Grade
 from gradveil.experiments.combining import WORST_FIRST, joined
 from gradveil.experiments.comparing import (
     NOTABLE_ACCURACY,
@@ -17,6 +18,7 @@ from gradveil.experiments.comparing import (
     both_ranks,
     count_images,
     grade_of,
+    hardly_learned,
     images_to_decide,
     leaks,
     number_to_decide,
@@ -35,6 +37,7 @@ from gradveil.leakage.scenario import UNDEFENDED
 
 # What tables call ten random policies.
 RANDOM_ROW = "random"
+_GRADES: tuple[Grade, ...] = ("nothing found", "faint", "recognisable", "exact")
 # So many settings have their differences said one by one.
 MOST_NAMED = 4
 
@@ -53,6 +56,11 @@ def chosen(result: Result, **wanted: str) -> list[Attacked]:
             for name, text in wanted.items()
         )
     ]
+
+
+def is_at_least(one: Attacked, grade: Grade) -> bool:
+    """Whether what is found has this grade or a higher one."""
+    return _GRADES.index(grade_of(one)) >= _GRADES.index(grade)
 
 
 def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
@@ -77,7 +85,12 @@ def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
         after = f" {_published_figure(pairs)}"
         if leaking:
             worst = max(leaking, key=percentile_of)
-            said = f"{before}Behind it in {len(leaking)} of {len(pairs)}, most of all: {words(worst)}.{after}"
+            plainly = sum(is_at_least(one, "recognisable") for one in leaking)
+            bare = next(bare for bare, one in pairs if one is worst)
+            said = (
+                f"{before}Behind it in {len(leaking)} of {len(pairs)}, recognisable in {plainly}. Most of all: {words(worst)}; "
+                f"without it above {percentile_of(bare):.0%}.{after}"
+            )
             return Verdict("does not hold", said, n)
         if not tested:
             said = f"{before}The attack finds nothing without a defense either, so that nothing was tested.{after}"
@@ -85,8 +98,8 @@ def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
         unsure = [one for _, one in tested if not protects(one)]
         if unsure:
             worst = max(unsure, key=percentile_of)
-            said = f"{before}At this n a leak cannot be excluded: {words(worst)}.{after}"
-            return Verdict("undecided", said, n, images_to_decide(worst))
+            said = f"{before}At this n a leak cannot be excluded: {words(worst, len(pairs))}.{after}"
+            return Verdict("undecided", said, n, images_to_decide(worst, len(pairs)))
         safest = max((one for _, one in tested), key=percentile_of)
         return Verdict("holds", f"{before}Behind it nowhere: {words(safest)}.{after}", n)
 
@@ -98,25 +111,28 @@ def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
     )
 
 
-def found(attacker: str = "plain", *, exactly: bool = False, **wanted: str) -> Rule:
-    """Whether the attack finds images there, or rebuilds them `exactly`."""
+def found(attacker: str = "plain", *, least: Grade = "faint", **wanted: str) -> Rule:
+    """Whether the attack finds images there, and what is found has at `least` this grade."""
 
     def decide(result: Result) -> Verdict:
         cells = chosen(result, attacker=attacker, **wanted)
         if not cells:
             return Verdict("undecided", "nothing of it was attacked")
-        leaking = [one for one in cells if leaks(one, len(cells)) and (not exactly or grade_of(one) == "exact")]
+        seen = [one for one in cells if leaks(one, len(cells))]
+        leaking = [one for one in seen if is_at_least(one, least)]
         # Few images may rank higher on average elsewhere, and be within luck.
-        most = max(leaking or cells, key=percentile_of)
+        most = max(leaking or seen or cells, key=percentile_of)
         counted = "" if len(cells) == 1 else f"Found in {len(leaking)} of {len(cells)} settings, most of all: "
         said, n = f"{counted}{words(most)}.", count_images(cells)
         if leaking:
             return Verdict("holds", said, n)
         if all(map(protects, cells)):
             return Verdict("does not hold", said, n)
+        if seen:
+            return Verdict("undecided", f"{said} It is found, but not {least}.", n, "longer attacks on wider networks")
         return Verdict("undecided", said, n, images_to_decide(most))
 
-    what = "rebuilt exactly" if exactly else "found"
+    what = "found" if least == "faint" else f"found, and {least}"
     return Rule(
         f"Holds if images are {what}. Does not hold if on average they rank above at most {TOLERANCE:.0%} of others (upper end).",
         decide,
@@ -124,14 +140,20 @@ def found(attacker: str = "plain", *, exactly: bool = False, **wanted: str) -> R
 
 
 def more_in(there: dict[str, str], here: dict[str, str]) -> Rule:
-    """Whether images rank higher `there` than `here`, paired by image."""
+    """Whether images rank higher `there` than `here` in every setting, paired by image."""
 
     def decide(result: Result) -> Verdict:
         pairs = pairs_of(chosen(result, **there), chosen(result, **here), {*there, *here})
-        return _higher(pairs, _named(there), _named(here), "the two were not attacked on the same images")
+        absent = "the two were not attacked on the same images"
+        if not pairs:
+            return Verdict("undecided", absent)
+        names = [(f"{apart(pair, pairs)}: {_named(there)}".removeprefix(": "), _named(here)) for pair in pairs]
+        return joined([_higher([pair], *both, absent) for pair, both in zip(pairs, names, strict=True)])
 
     return Rule(
-        "Holds if the mean rank is clearly higher, paired by image. Does not hold if it is clearly lower.", decide
+        "Holds if in every setting the mean rank is clearly higher, paired by image. Does not hold if in one it is clearly "
+        "lower.",
+        decide,
     )
 
 
@@ -143,7 +165,11 @@ def alike(*there: dict[str, str], here: dict[str, str], detail: bool = False) ->
         for other in there:
             pairs = pairs_of(chosen(result, **other), chosen(result, **here), {*other, *here})
             verdicts += [
-                _same(pair, gap, f"{apart(pair, pairs)}: {_named(other)}".removeprefix(": "), _named(here), detail)
+                _if_learned(
+                    result,
+                    pair,
+                    _same(pair, gap, f"{apart(pair, pairs)}: {_named(other)}".removeprefix(": "), _named(here), detail),
+                )
                 for pair in pairs
                 if (gap := paired(*pair)) is not None
             ]
@@ -152,9 +178,22 @@ def alike(*there: dict[str, str], here: dict[str, str], detail: bool = False) ->
     also = f", and of detail to within {NOTABLE_DETAIL:g} dB" if detail else ""
     return Rule(
         f"Holds if in every setting mean ranks are the same to within {100 * NOTABLE_RANK:.0f} points{also} (whole interval), "
-        "paired by image. Does not hold if in one they differ by more.",
+        "paired by image. Does not hold if in one they differ by more. Networks that hardly learned decide nothing.",
         decide,
     )
+
+
+def _if_learned(result: Result, pair: Sequence[Attacked], verdict: Verdict) -> Verdict:
+    """The verdict on a pair, undecided where one of the two trained networks classifies little better than by guessing."""
+    for cell in pair:
+        own = [
+            one for one in result.found.trained if (one.dataset, one.model, one.row) == (*cell.setting[:2], cell.row)
+        ]
+        if cell.stage.startswith("trained") and own and all(map(hardly_learned, own)):
+            accuracy = sum(one.accuracy for one in own) / len(own)
+            said = f"{verdict.why} With {cell.row} the network hardly learned: {accuracy:.0%} are classified right."
+            return Verdict("undecided", said, verdict.n, "longer trainings")
+    return verdict
 
 
 def _same(pair: tuple[Attacked, Attacked], gap: Spread, there: str, here: str, detail: bool) -> Verdict:

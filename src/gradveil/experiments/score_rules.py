@@ -1,5 +1,7 @@
 """Rules that decide claims about scores, layers and cost from records."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from gradveil.auditing.spread import Spread, spread_of
@@ -111,15 +113,17 @@ def ranked_operations(result: Result) -> list[Scored]:
     return sorted(distinct.values(), key=lambda one: (sum(one.values), one.policy))
 
 
-def correlations_of(result: Result, figure: str, score: str = PUBLISHED_SCORE) -> Correlations | None:
-    """A score with a figure of the attacks, one of `FIGURES`, over the policies that have both."""
-    tables = score_tables(result, figure, score)
+def correlations_of(
+    result: Result, figure: str, score: str = PUBLISHED_SCORE, without: Collection[str] = ()
+) -> Correlations | None:
+    """A score with a figure of the attacks, one of `FIGURES`, over the policies that have both, `without` some."""
+    tables = score_tables(result, figure, score, without)
     return None if tables is None else correlate(*tables, seed=result.seed)
 
 
-def score_tables(result: Result, figure: str, score: str) -> tuple[Table, Table] | None:
+def score_tables(result: Result, figure: str, score: str, without: Collection[str] = ()) -> tuple[Table, Table] | None:
     """The score and the figure of the attacks, each (policies, images); None where too few policies have both."""
-    scores = {one.policy: one.values for one in result.found.scored if one.score == score}
+    scores = {one.policy: one.values for one in result.found.scored if one.score == score and one.policy not in without}
     targets: dict[str, list[float]] = {}
     for one in result.found.attacked:
         if one.row in scores and one.attacker == "plain":
@@ -128,6 +132,19 @@ def score_tables(result: Result, figure: str, score: str) -> tuple[Table, Table]
     if len(policies) < 4 or len({len(targets[name]) for name in policies}) > 1:
         return None
     return np.array([scores[name] for name in policies]), np.array([targets[name] for name in policies])
+
+
+def negatives_of(result: Result) -> set[str]:
+    """The policies behind which images rank clearly below chance, as where a policy inverts them.
+
+    That tells an image from others as well, to whoever turns the picture round.
+    """
+    scored = {one.policy for one in result.found.scored}
+    return {
+        one.row
+        for one in result.found.attacked
+        if one.row in scored and one.identified is not None and one.identified.high < 0.5
+    }
 
 
 def predicts(claimed: float = CLAIMED_PEARSON) -> Rule:

@@ -107,6 +107,7 @@ PRECODE_SWEEP = Experiment(
             "scheliga2022",
             "A place too close to the input increases the quality of reconstructions.",
             more_in({"row": PLACES[0]}, {"row": USUAL}),
+            late=True,
         ),
         Claim(
             "PRECODE number",
