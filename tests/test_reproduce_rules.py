@@ -9,8 +9,9 @@ import pytest
 from gradveil.auditing.spread import spread_of
 from gradveil.auditing.verdicts import Grade
 from gradveil.experiments.accuracy_rules import accuracy_drops, as_accurate, costs_less_than_others
+from gradveil.experiments.cells import above_chance, found_in, hardly_learned, leaks
 from gradveil.experiments.combining import each
-from gradveil.experiments.comparing import above_chance, hardly_learned, leaks, number_to_decide, paired, pooled
+from gradveil.experiments.comparing import number_to_decide, paired, points, pooled
 from gradveil.experiments.correlating import correlate, difference
 from gradveil.experiments.experiment import LATE, Claim
 from gradveil.experiments.questions import (
@@ -22,7 +23,7 @@ from gradveil.experiments.questions import (
     which_score_is_best,
 )
 from gradveil.experiments.records import Attacked, Curve, Pieces, Result, Scored, Trained
-from gradveil.experiments.rules import alike, better_than_others, found, hides, knowing_helps, more_in
+from gradveil.experiments.rules import WITHOUT_PLACEBO, alike, better_than_others, found, hides, knowing_helps, more_in
 from gradveil.experiments.score_rules import (
     best_operations,
     lower_area,
@@ -316,18 +317,26 @@ def test_questions_are_answered_from_all_records() -> None:
         attacked("random", 0.9),
         attacked("3-1-7", 0.5),
     )
-    known = attacked("3-1-7", 0.9, attacker="adaptive"), attacked("random", 0.9, attacker="adaptive")
-    results = {"a": result(*cells), "b": result(*known), "again": result(*cells)}
+    # Random policies are known to have nothing to hide on a network where nothing is found without them either.
+    deep = attacked("random", 0.5, model="deep"), attacked("3-1-7", 0.4, model="deep")
+    accuracies = (trained("3-1-7", 0.4), trained("random", 0.3))
+    known = tuple(attacked(row, 0.9, attacker="adaptive") for row in ("3-1-7", "random"))
+    record = result(*cells, *deep, *known, trained=accuracies)
+    results = {"a": record, "again": record}
     searched = are_searched_better(results)
     assert searched is not None
-    assert searched.short.startswith("Clearly in 1 of 2 settings, and clearly less in 0.")
-    found = [(row["attacker"], row["random policies"], row["hides"]) for row in searched.rows]
-    assert found == [("plain", "10", "clearly more"), ("adaptive", "10", "not clear")]
+    assert searched.short.startswith("Not in general: clearly in 1 of 2 settings, and clearly less in 0.")
+    assert searched.lines[0] == "By stage they hide clearly more: trained for 5 epochs in 1 of 2."
+    found = [(row["network, data"], row["attacker"], row["hides"].partition(":")[0]) for row in searched.rows]
+    assert found == [
+        ("net, data", "plain", "clearly more"),
+        ("deep, data", "plain", "not tested"),
+        ("net, data", "adaptive", "not clear"),
+    ]
+    assert searched.rows[0]["accuracy, random ones, %"] == "40.0, 30.0"
     places = where_do_attacks_succeed(results)
     assert places is not None
-    assert places.short.startswith(
-        "In 1 of 2 settings, corrected for their number; what it finds is recognisable or exact in 0"
-    )
+    assert places.short.startswith("In 1 of 2 settings; what it finds is recognisable or exact in 0")
     assert [(row["network, data"], row["found"]) for row in places.rows] == [
         ("net, data", "faint"),
         ("deep, data", "not shown"),
@@ -361,6 +370,34 @@ def test_what_the_placebo_does_as_well_is_no_leak() -> None:
     assert unsure.level == "holds" or 100 < int(unsure.more.split()[1].replace(",", "")) <= 100 * N
 
 
+def test_firsts_beat_a_placebo_where_mean_ranks_do_not() -> None:
+    """A third of the images first is no luck, however the others rank."""
+    rng = np.random.default_rng(2)
+    ranks = tuple(1 if index % 3 == 0 else int(rng.integers(30, DECOYS + 1)) for index in range(N))
+    some = replace(attacked("none", None), ranks=ranks)
+    assert leaks(some, tried=20)
+    assert not leaks(replace(some, placebo=some.ranks), tried=20)
+
+
+def test_cells_count_together_and_nothing_is_plus_nothing() -> None:
+    cells = [attacked("none", 0.9), replace(attacked("none", 0.6), model="other"), attacked("3-1-7", None)]
+    assert result(*cells).tried == 3
+    assert (found_in(cells[1], 1), found_in(cells[1], 10**9)) == ("faint", "not shown")
+    assert points(spread_of([-0.001, 0.0, 0.001])) == "+0 (+0 to +0)"
+
+
+def test_where_nothing_can_rank_higher_detail_decides() -> None:
+    top = [
+        replace(attacked(row, 0.97), detail=tuple(np.linspace(low, low + 1, N)))
+        for row, low in (("a", 3.0), ("b", 0.0))
+    ]
+    rule = more_in({"row": "a"}, {"row": "b"}, detail=True)
+    verdict = rule(result(*top))
+    assert (verdict.level, "difference +3.0 dB (+3.0 to +3.0) of detail" in verdict.why) == ("holds", True)
+    assert rule(result(*(replace(one, row="b" if one.row == "a" else "a") for one in top))).level == "does not hold"
+    assert more_in({"row": "a"}, {"row": "b"})(result(*top)).level == "undecided"
+
+
 def test_a_grade_may_be_asked_for() -> None:
     faint = attacked("none", 0.9)
     clear = replace(faint, ranks=(1,) * N)
@@ -374,6 +411,17 @@ def test_a_grade_may_be_asked_for() -> None:
     assert found(least="exact")(chance).level == "does not hold"
     behind = hides()(result(attacked("none", 0.95), replace(clear, row="3-1-7")))
     assert "Behind it in 1 of 1, recognisable in 1." in behind.why
+    clearly = hides(least="recognisable")
+    assert clearly(result(attacked("none", 0.95), replace(clear, row="3-1-7"))).level == "does not hold"
+    unclear = clearly(result(attacked("none", 0.95), replace(faint, row="3-1-7")))
+    assert (unclear.level, unclear.more) == ("undecided", "longer attacks, to see whether it becomes recognisable")
+
+
+def test_a_verdict_that_the_placebo_changed_says_so() -> None:
+    easy = attacked("3-1-7", 0.9)
+    verdict = hides()(result(attacked("none", 0.95), replace(easy, placebo=easy.ranks)))
+    assert (verdict.level, WITHOUT_PLACEBO in verdict.why) == ("undecided", True)
+    assert WITHOUT_PLACEBO not in hides()(result(attacked("none", 0.95), attacked("3-1-7", None))).why
 
 
 def test_a_network_that_hardly_learned_decides_nothing() -> None:
@@ -414,11 +462,11 @@ def test_a_better_score_is_named_and_only_that(published: float, ours: float) ->
     assert verdict is not None
     assert verdict.short.endswith("identification: mine.") == (ours == 1 > published)
     # Nothing is better than what goes the wrong way, and predicts nothing.
-    assert verdict.short.endswith("the default. mine goes with it clearly more than S_pri does.") == (published == -1)
+    assert verdict.short.endswith("S_pri, but is not clear by itself.") == (published == -1)
     predicted = does_it_predict(results)
     assert predicted is not None
-    assert predicted.short == ("Only in part." if published == 1 else "Not shown.")
-    (with_psnr, with_identification) = (line for line in predicted.lines if not line.startswith("Behind"))
-    assert len(predicted.lines) == 3  # one is without the policies behind which images rank as negatives do
+    assert predicted.short.partition(".")[0] == {1.0: "In part", 0.0: "Not shown", -1.0: "No"}[published]
+    (_, with_psnr, with_identification, hint) = predicted.lines
+    assert hint.startswith("A hint only")
     assert with_psnr.startswith("Not shown for PSNR")
     assert with_identification.startswith("It goes with identification") == (published == 1)

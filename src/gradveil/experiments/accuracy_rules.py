@@ -7,6 +7,7 @@ import numpy as np
 
 from gradveil.auditing.accuracy import Accuracy, accuracy_loss
 from gradveil.auditing.spread import Spread, spread_of
+from gradveil.experiments.cells import hardly_learned
 from gradveil.experiments.combining import joined
 from gradveil.experiments.comparing import NOTABLE_ACCURACY, within
 from gradveil.experiments.experiment import Level, Rule, Verdict
@@ -28,8 +29,11 @@ def as_accurate(row: str, *, every_epoch: bool = False) -> Rule:
         when = "on average over all epochs" if every_epoch else "after the last epoch"
         verdicts = []
         for where, gap in gaps.items():
-            bare, defended = (_mean_accuracy(result, where, one) for one in (UNDEFENDED, row))
+            bare, defended = (mean_accuracy(result, where, one) for one in (UNDEFENDED, row))
             said = f"{' on '.join(where)}: {bare:.1%} without, {defended:.1%} with {row}; {_points(gap)} points lost {when}."
+            own = [one for one in result.found.trained if (one.model, one.dataset, one.row) == (*where, row)]
+            if all(map(hardly_learned, own)):
+                said += " With it the network hardly learned: other rates or more epochs may do better."
             pairs = "one training each" if gap.n == 1 else f"{gap.n} trainings each"
             level = within(gap, NOTABLE_ACCURACY)
             verdicts.append(Verdict(level, said, pairs, MORE_TRAININGS if level == "undecided" else ""))
@@ -121,11 +125,10 @@ def _gap(pairs: Sequence[tuple[Trained, Trained]], *, every_epoch: bool) -> Spre
     return replace(gap, low=low, high=high)
 
 
-def _mean_accuracy(result: Result, where: tuple[str, str], row: str) -> float:
-    """After the last epoch."""
-    return float(
-        np.mean([one.accuracy for one in result.found.trained if (one.model, one.dataset, one.row) == (*where, row)])
-    )
+def mean_accuracy(result: Result, where: tuple[str, str], row: str) -> float | None:
+    """After the last epoch, over trainings; `where` is a network and its data."""
+    found = [one.accuracy for one in result.found.trained if (one.model, one.dataset, one.row) == (*where, row)]
+    return float(np.mean(found)) if found else None
 
 
 def _points(gap: Spread) -> str:

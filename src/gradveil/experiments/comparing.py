@@ -1,81 +1,19 @@
-"""What is found in one cell of an experiment, and between two of them: whether it counts, how sure it is, and in words."""
+"""Differences between two cells of an experiment: how sure they are, and in words."""
 
 import math
 from collections.abc import Sequence
 
 from gradveil.auditing.messages import in_messages
-from gradveil.auditing.plan import TOLERANCE
-from gradveil.auditing.power import images_needed
 from gradveil.auditing.spread import Spread, spread_of
-from gradveil.auditing.verdicts import EXACT, Grade
-from gradveil.datasets.catalogue import DATASETS
-from gradveil.datasets.names import parse_name
+from gradveil.experiments.cells import MOST_TIMES, percentile_of, round_up
 from gradveil.experiments.experiment import Level
-from gradveil.experiments.records import Attacked, Trained
-from gradveil.leakage.scenario import defense_title
-from gradveil.statistics import group_means, mean_interval
+from gradveil.experiments.records import Attacked, Result
+from gradveil.leakage.scenario import UNDEFENDED
 
-SIGNIFICANT = 0.05
 # Differences of mean percentiles, of accuracies, and of detail in dB, that nobody would notice.
 NOTABLE_RANK, NOTABLE_ACCURACY, NOTABLE_DETAIL = 0.1, 0.02, 1.0
 # What tells one cell from another.
 FIELDS = ("dataset", "model", "stage", "row", "attack", "threat", "attacker")
-# A network that classifies less than so many times as well as guessing hardly learned.
-HARDLY = 2.0
-# Beyond so many times as many nobody would go.
-MOST_TIMES = 100
-
-
-def leaks(one: Attacked, tried: int = 1) -> bool:
-    """Whether private images are found: more often than luck allows, and than by what was rebuilt from other images.
-
-    Both are corrected for how many attacks were tried.
-    """
-    return above_chance(one, tried) and above_placebo(one, tried)
-
-
-def above_chance(one: Attacked, tried: int = 1) -> bool:
-    """Whether images rank higher, or are first more often, than luck allows."""
-    return one.identified is not None and one.identified.strongest_p * tried < SIGNIFICANT
-
-
-def above_placebo(one: Attacked, tried: int = 1) -> bool:
-    """Whether ranks are clearly higher than the placebo's, paired by image; it is passed where there is no placebo.
-
-    The same images stand behind many cells. Where they are easy to rank by luck, they are so in all cells, and so is the placebo.
-    """
-    gaps = _over_placebo(one)
-    if not gaps:
-        return True
-    found = mean_interval(gaps, 1 - SIGNIFICANT / tried)
-    return found is not None and found[0] > 0
-
-
-def hardly_learned(trained: Trained) -> bool:
-    """Whether a training ended below twice the accuracy of guessing; never where that is not known."""
-    chance = chance_of(trained.dataset)
-    return chance is not None and trained.accuracy < HARDLY * chance
-
-
-def chance_of(dataset: str) -> float | None:
-    """The accuracy of guessing; None for data that have no fixed number of classes."""
-    known = DATASETS.get(parse_name(dataset).base)
-    return None if known is None else 1 / known.classes
-
-
-def protects(one: Attacked) -> bool:
-    """Whether at most the tolerated fraction of others can rank below the private image, and not clearly fewer than by chance."""
-    found = one.identified
-    return found is not None and 1 - TOLERANCE <= found.high <= TOLERANCE and found.first_p >= SIGNIFICANT
-
-
-def grade_of(one: Attacked) -> Grade:
-    """How much is found, for people; of all images rather than of the best."""
-    if one.identified is None or not leaks(one):
-        return "nothing found"
-    if one.details.quantiles["0.5"] > EXACT:
-        return "exact"
-    return "recognisable" if one.identified.first.fraction > 0.5 else "faint"
 
 
 def paired(first: Attacked, second: Attacked) -> Spread | None:
@@ -143,32 +81,9 @@ def number_to_decide(difference: Spread, *bounds: float) -> str:
     if difference.low is None or difference.high is None:
         return "more than one"
     half, distance = (difference.high - difference.low) / 2, min(abs(difference.mean - bound) for bound in bounds)
-    if distance * math.sqrt(MOST_TIMES) < half:
+    if distance * math.sqrt(MOST_TIMES) <= half:
         return f"more than {MOST_TIMES * difference.n:,}"
     return f"about {round_up(difference.n * (half / distance) ** 2):,}"
-
-
-def images_to_decide(one: Attacked, tried: int = 1) -> str:
-    """How many images would show a leak in this cell, or that there is at most a tolerated one: `about 400 images`."""
-    found = one.identified
-    if found is None:
-        return "other images of the class"
-    needed = images_needed(found.percentile, TOLERANCE, tried, found.decoys)
-    if above_chance(one, tried) and (gaps := _over_placebo(one)):
-        # It is the placebo that it cannot be told from.
-        interval = mean_interval(gaps, 1 - SIGNIFICANT / tried)
-        mean = sum(gaps) / len(gaps)
-        if interval is None or mean <= 0 or mean * math.sqrt(MOST_TIMES) < interval[1] - mean:
-            return f"more than {MOST_TIMES * len(gaps):,} images"
-        needed = math.ceil(len(gaps) * ((interval[1] - mean) / mean) ** 2)
-    # Images of one message give each other away, so that bounds count messages.
-    return f"about {round_up(needed):,} {'images' if found.messages == found.n else 'messages'}"
-
-
-def round_up(number: float) -> int:
-    """To two digits: an estimate has no more."""
-    step = int(10 ** max(0, len(str(math.ceil(number))) - 2))
-    return math.ceil(number / step) * step
 
 
 def count_images(cells: Sequence[Attacked]) -> str:
@@ -182,37 +97,26 @@ def count_images(cells: Sequence[Attacked]) -> str:
 def points(difference: Spread) -> str:
     """`+5 (-2 to +12)`, in percentage points."""
     if difference.low is None or difference.high is None:
-        return f"{100 * difference.mean:+.0f}"
-    return f"{100 * difference.mean:+.0f} ({100 * difference.low:+.0f} to {100 * difference.high:+.0f})"
+        return _signed(difference.mean)
+    return f"{_signed(difference.mean)} ({_signed(difference.low)} to {_signed(difference.high)})"
 
 
-def words(one: Attacked, tried: int = 1) -> str:
-    """A cell in words, with what was found in it, corrected for how many attacks were tried."""
-    who = "" if one.attacker == "plain" else f", {one.attacker} attacker"
-    threat = f", {one.threat}" if one.threat else ""
-    cell = f"{defense_title(one.row)} on {one.model}, {one.dataset}, {one.stage}{threat}, {one.attack}{who}"
-    found = one.identified
-    if found is None:
-        return f"{cell}: no other image of the class to compare with"
-    grade = f"{grade_of(one)}, " if leaks(one, tried) else ""
-    rank = f"ranks above {found.percentile:.0%} of its class ({found.interval}, n={found.n})"
-    diverged = f", {one.diverged} of {one.n} runs diverged" if one.diverged else ""
-    return f"{cell}: {grade}{rank}, first for {found.firsts}{diverged}"
+def _signed(fraction: float) -> str:
+    """`+3`; nothing is `+0`, never `-0`."""
+    return f"{round(100 * fraction):+d}"
 
 
-def percentile_of(one: Attacked) -> float:
-    """The mean percentile; 0.5, which says nothing, where no image has a decoy."""
-    return 0.5 if one.identified is None else one.identified.percentile
-
-
-def _over_placebo(one: Attacked) -> list[float]:
-    """Percentiles less those of the placebo, a mean for every message."""
-    gaps = [
-        ((placebo - rank) / decoys, message)
-        for message, rank, placebo, decoys in zip(one.messages, one.ranks, one.placebo, one.decoys, strict=True)
-        if decoys and placebo
-    ]
-    return group_means(*zip(*gaps, strict=True)) if gaps else []
+def undefended_of(result: Result, one: Attacked) -> Attacked | None:
+    """The same attack on the same network without a defense."""
+    same = ("dataset", "model", "stage", "attack", "threat")
+    return next(
+        (
+            bare
+            for bare in result.found.attacked
+            if bare.row == UNDEFENDED and all(getattr(bare, name) == getattr(one, name) for name in same)
+        ),
+        None,
+    )
 
 
 def _gaps(first: Attacked, second: Attacked) -> dict[int, float]:

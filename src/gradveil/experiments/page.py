@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
+from gradveil.experiments.cells import found_in
 from gradveil.experiments.experiment import Experiment
 from gradveil.experiments.figures import final_accuracy, write_figures
 from gradveil.experiments.published import SHORT, WITH_TABLES, PublishedRow, published_beside
@@ -63,8 +64,14 @@ def _tables(result: Result) -> list[str]:
         if len(cells) > SHOWN_OPERATIONS * 4:  # a hundred policies are a plot, not a table
             continue
         lines += [f"**{markdown_text(f'{model} on {dataset}, {stage}')}**", ""]
-        lines += [*markdown_table([_row(result, one) for one in cells]), ""]
+        lines += [*markdown_table(_known_columns([_row(result, one) for one in cells])), ""]
     return lines
+
+
+def _known_columns(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows without the columns that say nothing anywhere."""
+    known = [name for name in rows[0] if any(row[name] != NOTHING for row in rows)]
+    return [{name: row[name] for name in known} for row in rows]
 
 
 def _row(result: Result, one: Attacked) -> dict[str, str]:
@@ -84,8 +91,10 @@ def _row(result: Result, one: Attacked) -> dict[str, str]:
     }
     row |= {f"{SHORT[source]}": _psnr(beside.get(source)) for source in WITH_TABLES} if one.published else {}
     row |= {
+        "found": found_in(one, result.tried),
         "ranks above (95%)": format_rank(one.identified),
         "first": format_first(one.identified),
+        "placebo": NOTHING if one.identified_placebo is None else f"{one.identified_placebo.percentile:.0%}",
         "detail, dB (95%)": format_mean(one.details),
         "accuracy, %": format_number(100 * final_accuracy(trained)) if trained else NOTHING,
     }
@@ -117,7 +126,7 @@ def _scores(result: Result) -> list[str]:
             }
             for one in shown
         ]
-        many = f"The {len(scored[:SHOWN_OPERATIONS])} most private of {len(scored)} that differ:"
+        many = f"Of {len(scored)} policies that differ, the {len(scored[:SHOWN_OPERATIONS])} with the lowest S_pri:"
         lines += [many, "", *markdown_table(rows), ""]
     rows = []
     for score, figure in product(dict.fromkeys(one.score for one in result.found.scored), FIGURES):

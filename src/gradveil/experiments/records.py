@@ -206,6 +206,11 @@ class Result:
     found: Pieces
 
     @property
+    def tried(self) -> int:
+        """How many cells were attacked whose images have others to rank among; tests of one cell are corrected for it."""
+        return sum(one.identified is not None for one in self.found.attacked)
+
+    @property
     def counted(self) -> str:
         """The images behind its figures, or trainings per row where none was attacked or scored: `30 to 100 images`."""
         counts = [one.n for one in self.found.attacked]

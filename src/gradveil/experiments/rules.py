@@ -9,6 +9,16 @@ from collections.abc import Sequence
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.spread import Spread, spread_of
 from gradveil.auditing.verdicts import Grade
+from gradveil.experiments.cells import (
+    above_chance,
+    hardly_learned,
+    images_to_decide,
+    is_at_least,
+    leaks,
+    percentile_of,
+    protects,
+    words,
+)
 from gradveil.experiments.combining import WORST_FIRST, joined
 from gradveil.experiments.comparing import (
     NOTABLE_ACCURACY,
@@ -17,27 +27,23 @@ from gradveil.experiments.comparing import (
     apart,
     both_ranks,
     count_images,
-    grade_of,
-    hardly_learned,
-    images_to_decide,
-    leaks,
     number_to_decide,
     paired,
     pairs_of,
-    percentile_of,
     points,
     pooled,
-    protects,
+    undefended_of,
     within,
-    words,
 )
 from gradveil.experiments.experiment import Level, Rule, Verdict
 from gradveil.experiments.records import Attacked, Result
-from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.leakage.scenario import UNDEFENDED, defense_title
 
 # What tables call ten random policies.
 RANDOM_ROW = "random"
-_GRADES: tuple[Grade, ...] = ("nothing found", "faint", "recognisable", "exact")
+WITHOUT_PLACEBO = "Without the placebo, which was added after the record was seen, it would not hold."
+# Who ranks above so many can hardly rank higher.
+AT_THE_TOP = 0.9
 # So many settings have their differences said one by one.
 MOST_NAMED = 4
 
@@ -58,15 +64,11 @@ def chosen(result: Result, **wanted: str) -> list[Attacked]:
     ]
 
 
-def is_at_least(one: Attacked, grade: Grade) -> bool:
-    """Whether what is found has this grade or a higher one."""
-    return _GRADES.index(grade_of(one)) >= _GRADES.index(grade)
-
-
-def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
+def hides(what: str = "", attacker: str = "plain", *, least: Grade = "faint", **wanted: str) -> Rule:
     """Whether images that are found without a defense are not found behind one; `what` begins the defenses' names.
 
-    Undecided where attacks fail without a defense too: then nothing was tested.
+    What is found behind it counts against it from the grade `least` on. Undecided where attacks fail without a defense too: then
+    nothing was tested.
     """
 
     def decide(result: Result) -> Verdict:
@@ -75,38 +77,43 @@ def hides(what: str = "", attacker: str = "plain", **wanted: str) -> Rule:
             for one in chosen(result, attacker=attacker, **wanted)
             if one.row not in (UNDEFENDED, RANDOM_ROW) and one.row.startswith(what)
         ]
-        pairs = [(bare, one) for one in defended if (bare := _undefended(result, one)) is not None]
+        pairs = [(bare, one) for one in defended if (bare := undefended_of(result, one)) is not None]
         if not pairs:
             return Verdict("undecided", "nothing of it was attacked")
-        leaking = [one for _, one in pairs if leaks(one, len(pairs))]
-        tested = [(bare, one) for bare, one in pairs if leaks(bare)]
-        n = count_images([one for _, one in pairs])
-        before = f"Found without a defense: {_counted([bare for bare, _ in pairs])}. "
-        after = f" {_published_figure(pairs)}"
+        tried, n = result.tried, count_images([one for _, one in pairs])
+        tested = [(bare, one) for bare, one in pairs if leaks(bare, tried)]
+        leaking = [(bare, one) for bare, one in pairs if leaks(one, tried)]
+        bares = {id(bare): leaks(bare, tried) for bare, _ in pairs}
+        before = f"Found without a defense: in {sum(bares.values())} of {len(bares)} settings."
+        after = _published_figure(pairs)
         if leaking:
-            worst = max(leaking, key=percentile_of)
-            plainly = sum(is_at_least(one, "recognisable") for one in leaking)
-            bare = next(bare for bare, one in pairs if one is worst)
+            bare, worst = max(leaking, key=lambda pair: percentile_of(pair[1]))
+            plainly = sum(is_at_least(one, "recognisable") for _, one in leaking)
             said = (
-                f"{before}Behind it in {len(leaking)} of {len(pairs)}, recognisable in {plainly}. Most of all: {words(worst)}; "
-                f"without it above {percentile_of(bare):.0%}.{after}"
+                f"{before} Behind it in {len(leaking)} of {len(pairs)}, recognisable in {plainly}. Most of all: {words(worst)}; "
+                f"without it above {percentile_of(bare):.0%}. {after}"
             )
-            return Verdict("does not hold", said, n)
+            if any(is_at_least(one, least) for _, one in leaking):
+                return Verdict("does not hold", said, n)
+            return Verdict("undecided", said, n, f"longer attacks, to see whether it becomes {least}")
         if not tested:
-            said = f"{before}The attack finds nothing without a defense either, so that nothing was tested.{after}"
+            said = f"{before} The attack finds nothing without a defense either, so that nothing was tested. {after}"
             return Verdict("undecided", said, n, "longer attacks, or a network that is trained less")
+        if any(above_chance(one, tried) for one in defended):
+            after = f"{WITHOUT_PLACEBO} {after}"
         unsure = [one for _, one in tested if not protects(one)]
         if unsure:
             worst = max(unsure, key=percentile_of)
-            said = f"{before}At this n a leak cannot be excluded: {words(worst, len(pairs))}.{after}"
-            return Verdict("undecided", said, n, images_to_decide(worst, len(pairs)))
+            said = f"{before} At this n a leak cannot be excluded: {words(worst, tried)}. {after}"
+            return Verdict("undecided", said, n, images_to_decide(worst, tried))
         safest = max((one for _, one in tested), key=percentile_of)
-        return Verdict("holds", f"{before}Behind it nowhere: {words(safest)}.{after}", n)
+        return Verdict("holds", f"{before} Behind it nowhere: {words(safest)}. {after}", n)
 
+    grade = "" if least == "faint" else f", and {least},"
     return Rule(
         "Holds if images that are found without the defense are not found behind it: on average they rank above at most "
-        f"{TOLERANCE:.0%} of others (upper end). Does not hold if they are found behind it in any setting, corrected for the "
-        "number of settings.",
+        f"{TOLERANCE:.0%} of others (upper end). Does not hold if they are found{grade} behind it in any setting. Attackers "
+        f"{'ignore' if attacker == 'plain' else 'know'} the defense.",
         decide,
     )
 
@@ -118,7 +125,7 @@ def found(attacker: str = "plain", *, least: Grade = "faint", **wanted: str) -> 
         cells = chosen(result, attacker=attacker, **wanted)
         if not cells:
             return Verdict("undecided", "nothing of it was attacked")
-        seen = [one for one in cells if leaks(one, len(cells))]
+        seen = [one for one in cells if leaks(one, result.tried)]
         leaking = [one for one in seen if is_at_least(one, least)]
         # Few images may rank higher on average elsewhere, and be within luck.
         most = max(leaking or seen or cells, key=percentile_of)
@@ -129,7 +136,8 @@ def found(attacker: str = "plain", *, least: Grade = "faint", **wanted: str) -> 
         if all(map(protects, cells)):
             return Verdict("does not hold", said, n)
         if seen:
-            return Verdict("undecided", f"{said} It is found, but not {least}.", n, "longer attacks on wider networks")
+            said += f" It is found, but not {least}. Other experiments attack other networks."
+            return Verdict("undecided", said, n, "longer attacks on wider networks")
         return Verdict("undecided", said, n, images_to_decide(most))
 
     what = "found" if least == "faint" else f"found, and {least}"
@@ -139,8 +147,11 @@ def found(attacker: str = "plain", *, least: Grade = "faint", **wanted: str) -> 
     )
 
 
-def more_in(there: dict[str, str], here: dict[str, str]) -> Rule:
-    """Whether images rank higher `there` than `here` in every setting, paired by image."""
+def more_in(there: dict[str, str], here: dict[str, str], *, detail: bool = False) -> Rule:
+    """Whether images rank higher `there` than `here` in every setting, paired by image.
+
+    With `detail`, this decides where nearly all images rank first in both, and cannot rank higher.
+    """
 
     def decide(result: Result) -> Verdict:
         pairs = pairs_of(chosen(result, **there), chosen(result, **here), {*there, *here})
@@ -148,13 +159,32 @@ def more_in(there: dict[str, str], here: dict[str, str]) -> Rule:
         if not pairs:
             return Verdict("undecided", absent)
         names = [(f"{apart(pair, pairs)}: {_named(there)}".removeprefix(": "), _named(here)) for pair in pairs]
-        return joined([_higher([pair], *both, absent) for pair, both in zip(pairs, names, strict=True)])
+        return joined(
+            [
+                _more_detail(pair, *both)
+                if detail and all(percentile_of(one) > AT_THE_TOP for one in pair)
+                else _higher([pair], *both, absent)
+                for pair, both in zip(pairs, names, strict=True)
+            ]
+        )
 
+    also = f" Where both rank above {AT_THE_TOP:.0%}, detail decides instead." if detail else ""
     return Rule(
         "Holds if in every setting the mean rank is clearly higher, paired by image. Does not hold if in one it is clearly "
-        "lower.",
+        f"lower.{also}",
         decide,
     )
+
+
+def _more_detail(pair: tuple[Attacked, Attacked], there: str, here: str) -> Verdict:
+    """Whether clearly more detail is rebuilt in the first of two."""
+    change = _change_of_detail(*pair)
+    said, n = both_ranks(pair, there, here), count_images(pair)
+    if change is None:
+        return Verdict("undecided", f"{said}.", n)
+    level: Level = "holds" if change.above_zero else "does not hold" if change.below_zero else "undecided"
+    more = f"{number_to_decide(change, 0.0)} images" if level == "undecided" else ""
+    return Verdict(level, f"{said}, difference {_decibels(change)} of detail.", n, more)
 
 
 def alike(*there: dict[str, str], here: dict[str, str], detail: bool = False) -> Rule:
@@ -202,7 +232,7 @@ def _same(pair: tuple[Attacked, Attacked], gap: Spread, there: str, here: str, d
     level = within(gap, NOTABLE_RANK)
     more = f"{number_to_decide(gap, -NOTABLE_RANK, NOTABLE_RANK)} images" if level == "undecided" else ""
     if detail and (change := _change_of_detail(*pair)) is not None:
-        said += f" and {change.mean:+.1f} dB ({change.low:+.1f} to {change.high:+.1f}) of detail"
+        said += f" and {_decibels(change)} of detail"
         level = min(level, within(change, NOTABLE_DETAIL), key=WORST_FIRST.index)
     return Verdict(level, f"{said}.", count_images(pair), more)
 
@@ -252,7 +282,7 @@ def better_than_others(hybrid: str) -> Rule:
 
     return Rule(
         "Holds if the mean rank behind the hybrid is clearly lower than behind each of the others, paired by image. Does not "
-        "hold if it is clearly higher than behind one that costs no more accuracy.",
+        "hold if it is clearly higher than behind one that costs no more accuracy. Attackers ignore the defenses.",
         decide,
     )
 
@@ -283,19 +313,15 @@ def _higher(pairs: Sequence[tuple[Attacked, Attacked]], there: str, here: str, a
     return Verdict(level, f"{said}.", n, more)
 
 
+def _decibels(change: Spread) -> str:
+    return f"{change.mean:+.1f} dB ({change.low:+.1f} to {change.high:+.1f})"
+
+
 def _change_of_detail(first: Attacked, second: Attacked) -> Spread | None:
     """In dB, paired by image."""
     here, there = (dict(zip(one.indices, one.detail, strict=True)) for one in (first, second))
     common = sorted(here.keys() & there.keys())
     return spread_of([here[index] - there[index] for index in common]) if len(common) > 1 else None
-
-
-def _undefended(result: Result, one: Attacked) -> Attacked | None:
-    """The same attack on the same network without a defense."""
-    same = {name: getattr(one, name) for name in ("dataset", "model", "stage", "attack", "threat")}
-    return next(
-        (bare for bare in chosen(result, row=UNDEFENDED) if all(getattr(bare, n) == v for n, v in same.items())), None
-    )
 
 
 def _published_figure(pairs: Sequence[tuple[Attacked, Attacked]]) -> str:
@@ -312,10 +338,5 @@ def _published_figure(pairs: Sequence[tuple[Attacked, Attacked]]) -> str:
     return f"The papers' figure, PSNR to the shared image, changes by {change.mean:+.1f} dB{interval} on average."
 
 
-def _counted(cells: Sequence[Attacked]) -> str:
-    distinct = list({(*one.setting, one.attack, one.threat): one for one in cells}.values())
-    return f"in {sum(map(leaks, distinct))} of {len(distinct)} settings"
-
-
 def _named(fields: dict[str, str]) -> str:
-    return ", ".join(fields.values())
+    return ", ".join(defense_title(value) if name == "row" else value for name, value in fields.items())

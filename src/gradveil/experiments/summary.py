@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from gradveil.auditing.verdicts import EXACT
 from gradveil.errors import GradveilError
 from gradveil.experiments.catalogue import EXPERIMENTS
 from gradveil.experiments.experiment import Experiment, Scale, Verdict
@@ -28,17 +29,22 @@ What the papers claim, tried again with the commands below. `gradveil reproduce 
 What the figures mean:
 
 - **Ranks above** decides: the fraction of other images of its class that look less like what was rebuilt than the private image
-  does. 50% is chance. **First** is how often it looks most alike of all. Images are **found** if ranks are higher, or first
-  more often, than luck allows ([what "leaks" means](leakage.md)), and ranks are clearly above the placebo's.
-- What is found is **exact** (the image itself), **recognisable** (first more often than not) or **faint** (anything less).
+  does. 50% is chance. **First** is how many private images look more like it than all others of their class do. Images are
+  **found** if ranks are higher, or more are first, than luck allows, and than with the placebo
+  ([how alike is measured, and what "leaks" means](leakage.md)).
+- What is found is **exact** (more than half of the images come more than {exact:g} dB nearer than a guess), **recognisable**
+  (more than half are first) or **faint** (anything less). **Not shown** is what luck may explain.
 - A **plain** attacker ignores the defense, an **adaptive** one knows it. A **setting** is a network, its data and stage, and an
   attack.
-- **Placebo** is the rank of an image by what was rebuilt from another one. Images that are easy
-  to rank do so by luck too, and the same images stand behind many settings.
-- **Detail** is how many dB nearer than a guess without the gradient the attacker comes to the private image. Below 0 it is
-  farther away.
+- **Placebo** is the rank of an image by what was rebuilt from another one. Images that are easy to rank do so by luck too, and
+  the same images stand behind many settings.
+- **Detail** is how many dB nearer than a guess without the gradient the attacker comes to the private image, on average. Below 0
+  it is farther away, which does not keep an image from being found.
+- **Identification** is the mean of "ranks above". **GradSim** is how alike two gradients are (cosine), and **S_pri** a policy's
+  privacy score, made of GradSims: low is meant to be private ([scores](scores.md)). Other terms are in the
+  [glossary](glossary.md).
 - **PSNR to shared** is the papers' figure, between what was rebuilt and what was shared. It stands beside the numbers of Gao 2021
-  and Drabent 2022, whose networks, data and iterations are larger than those of the scale `cpu`.
+  and Drabent 2022 (± standard deviation), whose networks, data and iterations are larger than those of the scale `cpu`.
 - **Policies** are named by [their operations](policies.md): `3-1-7` is 3, then 1, then 7; `+` draws one of several for every
   image. `random` is ten random policies in turn.
 
@@ -46,14 +52,15 @@ How sure a verdict is:
 
 - A claim **holds**, **does not hold**, or is **undecided** at the scale of its record. The rule stands with each experiment. It
   was written before the record was made, unless the verdict says that it was not. **Clearly** means that the whole interval
-  lies on that side. **Corrected** means that p is multiplied by the number of settings.
-- That images have to rank above their placebo was not asked before the records were seen. It makes attacks find less. The verdict
-  on claim 3 was "does not hold" without it; no other verdict changes by it.
+  lies on that side.
+- Whether images are found is tested at 5%, corrected for the number of cells of the experiment: rows of its tables. This
+  correction, and that images have to rank above their placebo, came after the records were seen. Where that changes a verdict, it
+  says so.
 - Intervals are at 95%, over the images that n counts. They say nothing of other seeds: a network was trained once, unless n
   counts trainings. Records were made on several machines. There the same seed rounds differently, so that the same network can
   have other figures in two experiments, by less than their intervals.
-- "To know more" is what would decide an undecided claim at this scale, if the mean stays, and how long the published settings
-  would take on one thread of the CPU that was timed. They are meant for GPUs and clusters.
+- "To know more" is what would decide an undecided claim at this scale, if the mean stays, and how long the experiment with the
+  published settings would take on one thread of the CPU that was timed. They are meant for GPUs and clusters.
 """
 
 
@@ -62,7 +69,15 @@ def write_summary(results: Path, page: Path) -> list[Path]:
     found = read_results(results)
     costs, published = (read_costs(results, scale) for scale in COSTS)
     folder = page.with_suffix("")
-    lines = ["# Results", "", INTRODUCTION, "## Claims", "", *markdown_table(claim_rows(found, costs, published)), ""]
+    lines = [
+        "# Results",
+        "",
+        INTRODUCTION.format(exact=EXACT) + total_of(costs),
+        "## Claims",
+        "",
+        *markdown_table(claim_rows(found, costs, published)),
+        "",
+    ]
     lines += ["## Open questions", "", *question_lines(found), "## Experiments", ""]
     written: list[Path] = []
     for experiment in EXPERIMENTS.values():
@@ -105,6 +120,14 @@ def _parse_costs(text: str) -> dict[str, float]:
     return costs
 
 
+def total_of(costs: dict[str, float]) -> str:
+    """What all experiments together would take; nothing where that was not estimated for each."""
+    if not EXPERIMENTS.keys() <= costs.keys():
+        return ""
+    total = duration(sum(costs[name] for name in EXPERIMENTS))
+    return f"- All experiments at the scale `cpu` take {total} with one worker, as a dry run estimates.\n"
+
+
 def claim_rows(found: dict[str, Result], costs: dict[str, float], published: dict[str, float]) -> list[dict[str, str]]:
     """A row per claim of every experiment; `costs` are those of this scale, `published` those of the papers' settings."""
     names = SHORT | OURS
@@ -131,7 +154,7 @@ def claim_rows(found: dict[str, Result], costs: dict[str, float], published: dic
 def more_of(verdict: Verdict | None, seconds: float | None) -> str:
     """What it would take to know more: here, and with the published settings."""
     here = [] if verdict is None or not verdict.more else [verdict.more]
-    there = [] if seconds is None else [f"scale paper: {duration(seconds)}"]
+    there = [] if seconds is None else [f"the experiment at the scale paper: {duration(seconds)}"]
     return "; ".join([*here, *there])
 
 

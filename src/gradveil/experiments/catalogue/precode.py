@@ -41,7 +41,8 @@ PRECODE = Experiment(
             "PRECODE privacy",
             "scheliga2022",
             "With PRECODE, DLG, iDLG, CPL and Inverting Gradients rebuild nothing recognisable.",
-            hides("precode"),
+            hides("precode", least="recognisable"),
+            late=True,
         ),
         Claim(
             "PRECODE accuracy",
@@ -106,7 +107,7 @@ PRECODE_SWEEP = Experiment(
             "PRECODE place",
             "scheliga2022",
             "A place too close to the input increases the quality of reconstructions.",
-            more_in({"row": PLACES[0]}, {"row": USUAL}),
+            more_in({"row": PLACES[0]}, {"row": USUAL}, detail=True),
             late=True,
         ),
         Claim(
