@@ -1,6 +1,6 @@
 """The three answers in words."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gradveil.auditing.messages import in_messages
 from gradveil.auditing.verdicts import FAILED
@@ -12,7 +12,7 @@ from gradveil.recommending.plan import RecommendPlan
 from gradveil.recommending.recommendation import Answer, Claim, Figures, Recommendation
 from gradveil.recommending.trainings import SHORT
 
-_ORDER: dict[Claim, int] = {"holds": 0, "not broken": 1, "too few images": 2, "leaks": 3, "nothing": 4}
+_ORDER: dict[Claim, int] = {"holds": 0, "not broken": 1, "too few images": 2, "leaks": 3}
 
 
 def recommendation_of(
@@ -25,7 +25,10 @@ def recommendation_of(
     untried: dict[str, str],
 ) -> Recommendation:
     """What the figures of a race say."""
-    points = {one.name: (one.percentile, one.loss) for one in figures if one.loss is not None}
+    # A short attack finds less: only those who met the longest are on one front, and no defense, with which all are compared.
+    longest = max(one.iterations for one in figures if one.name != UNDEFENDED or len(figures) == 1)
+    alike = [one for one in figures if one.name == UNDEFENDED or one.iterations == longest]
+    points = {one.name: (one.exposure, one.loss) for one in alike if one.loss is not None}
     return Recommendation(
         model=plan.model,
         dataset=dataset,
@@ -75,54 +78,75 @@ def _standing(rivals: Sequence[Figures], tolerance: float) -> str:
 
 
 def answer_questions(figures: Sequence[Figures], plan: RecommendPlan, dataset: str) -> tuple[Answer, ...]:
-    """The cheapest that holds, the best for a price, and what needs no retraining."""
+    """The cheapest that holds, the best for a price, and what needs no retraining; nothing that was only looked at."""
+    return tuple(
+        _answer(question, next((one for one in named if one.claim != "too few images"), None), named, plan, dataset)
+        for question, named in _best_first(figures, plan)
+    )
+
+
+def prospects(figures: Sequence[Figures], plan: RecommendPlan, slow: Collection[str] = ()) -> list[str]:
+    """Who answers the questions, or may once it is checked.
+
+    Whoever is too slow for that, or was checked and is not clear, is passed over.
+    """
+    first = []
+    for _, named in _best_first(figures, plan):
+        left = [one for one in named if one.name not in slow and not (one.checked and one.claim == "too few images")]
+        first += [one.name for one in left[:1]]
+    return list(dict.fromkeys(first))
+
+
+def _best_first(figures: Sequence[Figures], plan: RecommendPlan) -> list[tuple[str, list[Figures]]]:
+    """Every question with those who may answer it."""
     bare, rivals = _split(figures)
     if bare.level == FAILED:
         rivals = []
     standing = [one for one in rivals if not one.leaks]
     # What leaks as much as no defense does is no answer.
-    rivals = [one for one in rivals if not one.leaks or one.percentile < bare.percentile]
+    rivals = [one for one in rivals if not one.leaks or one.better_than_none]
     # What a change of the deployment costs is not known: it is named, and that said, where nothing measured has its claim.
     affordable = [one for one in rivals if one.deployment or (one.loss is not None and 100 * one.loss <= plan.points)]
     ready = [one for one in rivals if not one.retraining]
-    asked = (
-        ("Cheapest that holds", min(standing, key=_by_cost, default=None)),
-        (
-            f"Best privacy for at most {plan.points:g} points of accuracy",
-            min(affordable, key=_by_privacy, default=None),
-        ),
-        ("Without retraining", min(ready, key=_by_cost, default=None)),
-    )
-    return tuple(_answer(question, one, plan, dataset) for question, one in asked)
+    return [
+        ("Cheapest that holds", sorted(standing, key=_by_cost)),
+        (f"Best privacy for at most {plan.points:g} points of accuracy", sorted(affordable, key=_by_privacy)),
+        ("Without retraining", sorted(ready, key=_by_cost)),
+    ]
 
 
 def _by_cost(one: Figures) -> tuple[float, ...]:
     cost = 1.0 if one.loss is None else one.loss
-    return (*_by_claim(one), cost, one.percentile)
+    return (*_by_claim(one), cost, one.exposure)
 
 
 def _by_privacy(one: Figures) -> tuple[float, ...]:
-    return (*_by_claim(one), one.percentile)
+    return (*_by_claim(one), one.exposure)
 
 
 def _by_claim(one: Figures) -> tuple[float, ...]:
     # Of those that leak, what leaks least; where that was not checked, it is next.
     if one.leaks:
-        return _ORDER[one.claim], one.percentile, one.loss is None, not one.checked
+        return _ORDER[one.claim], one.exposure, one.loss is None, not one.checked
     # A cost that nobody measured beats none that was. What was checked counts for more than what only looks good so far.
     return _ORDER[one.claim], one.loss is None, not one.checked
 
 
-def _answer(question: str, one: Figures | None, plan: RecommendPlan, dataset: str) -> Answer:
+def _answer(question: str, one: Figures | None, named: Sequence[Figures], plan: RecommendPlan, dataset: str) -> Answer:
     if one is None:
-        return Answer(question, None, "nothing", "nothing that was tried.")
+        unsure = ", ".join(other.name for other in named)
+        also = (
+            f" Attacked on too few images to tell them from no defense: {unsure}. Give it more minutes."
+            if unsure
+            else ""
+        )
+        return Answer(question, None, "nothing", f"nothing that was tried is shown to.{also}")
     called = f"{one.name} ({one.note})" if one.note else one.name
     n = _count(one)
     said = {
         "holds": f"holds against the attacks tried at {n}",
         "not broken": f"not broken by the attacks tried at {n}, which is too few to say that it holds",
-        "too few images": f"attacked on too few images ({n}) to tell it from no defense; give it more minutes",
-        "leaks": f"leaks all the same ({one.grade})",
+        "leaks": f"leaks all the same ({'images rank far below chance, as negatives do' if one.inverted else one.grade})",
     }[one.claim]
     said += ", checked on images that nothing was chosen by" if one.checked else ""
     text = (

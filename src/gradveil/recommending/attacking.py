@@ -42,20 +42,22 @@ class CandidateAttacks:
             if candidate.threat.unit > len(self.dataset.train):
                 raise GradveilError(f"there are only {len(self.dataset.train)} images")
             unit = tuple(range(candidate.threat.unit))
-            for scenario in self._scenarios(candidate, self.plan.levels[0].iterations):
-                network = self._network(candidate).module
-                Share.of(scenario, network, self.dataset.train, unit, self.dataset.test).adapted_attack(scenario)
+            # What fits an untrained network fits one after some steps, which take time.
+            stage = Stage() if self.stage.unit == "steps" else self.stage
+            network = self.source.at(stage, candidate.defense)
+            for scenario in self._scenarios(candidate, network, self.plan.levels[0].iterations):
+                Share.of(scenario, network.module, self.dataset.train, unit, self.dataset.test).adapted_attack(scenario)
         except GradveilError as error:
             return error
         return None
 
     def run(self, candidate: Candidate, iterations: int, indices: Sequence[int]) -> Findings:
         """What all attackers find behind the candidate, on training images of these numbers."""
-        network = self._network(candidate).module
+        network = self._network(candidate)
         measured = measure_all(
             [
-                Cell(scenario, network, behind(scenario, list(indices)))
-                for scenario in self._scenarios(candidate, iterations)
+                Cell(scenario, network.module, behind(scenario, list(indices)))
+                for scenario in self._scenarios(candidate, network, iterations)
             ],
             self.dataset.train,
             self.folder,
@@ -73,8 +75,7 @@ class CandidateAttacks:
             self._networks[candidate.name] = self.source.at(self.stage, candidate.defense)
         return self._networks[candidate.name]
 
-    def _scenarios(self, candidate: Candidate, iterations: int) -> list[Scenario]:
-        network = self._network(candidate)
+    def _scenarios(self, candidate: Candidate, network: Network, iterations: int) -> list[Scenario]:
         return [
             candidate.threat.on(
                 Scenario(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.candidates import Candidate
-from gradveil.recommending.plan import RecommendPlan
+from gradveil.recommending.plan import CHECK_ITERATIONS, RecommendPlan
 
 # An answer is checked on at least so many images, or not at all, and on at most so many messages where they have many images.
 FEWEST, MESSAGES = 16, 8
@@ -35,10 +35,13 @@ class Costs:
         """How many a candidate's last round would look at; answers are checked on those after them."""
         return max(self.images(len(self.plan.levels) - 1, one) for one in self.candidates.values())
 
-    def images_to_check(self, candidate: Candidate, seconds: float, took: Mapping[str, float]) -> int:
-        """On how many images an answer can be checked in so many seconds; 0 where these are too few to say anything."""
+    def images_to_check(self, candidate: Candidate, seconds: float, took: Mapping[str, float], done: int = 0) -> int:
+        """On how many images an answer can be checked in so many seconds besides those that are `done`.
+
+        0 where these are too few to say anything.
+        """
         unit = candidate.threat.unit
-        most = min(self._wanted(candidate), int(max(0.0, seconds) / self._each_check(candidate, took)))
+        most = min(self._wanted(candidate), done + int(max(0.0, seconds) / self._each_check(candidate, took)))
         images = most - most % unit
         return images if images >= min(FEWEST, self.plan.check) else 0
 
@@ -47,7 +50,7 @@ class Costs:
         return self._wanted(candidate) * self._each_check(candidate, took)
 
     def of_attack(self, number: int, candidate: Candidate, took: Mapping[str, float]) -> float:
-        """All attacks of a round."""
+        """All attacks of a round, if none of them was done."""
         if number == 0:
             known = [one for one in self.candidates.values() if f"0 attack {one.name}" in took]
             # The quickest of those before it: the first also waited for workers to start.
@@ -67,12 +70,17 @@ class Costs:
         new = level.trainings - max((one.trainings for one in done if one.epochs == level.epochs), default=0)
         return once * level.epochs * new / min(self.workers, 2)  # some of them run side by side
 
+    @property
+    def can_check(self) -> bool:
+        """Whether there are images that no round looks at, and enough of them."""
+        return self.available - self.most_images >= min(FEWEST, self.plan.check)
+
     def _wanted(self, candidate: Candidate) -> int:
         wanted = max(self.plan.check, MESSAGES * candidate.threat.unit) if self.plan.check else 0
         return max(0, min(wanted, self.available - self.most_images))
 
     def _each_check(self, candidate: Candidate, took: Mapping[str, float]) -> float:
-        return self._each(candidate, took) * self.plan.levels[-1].iterations
+        return self._each(candidate, took) * CHECK_ITERATIONS
 
     def _each(self, candidate: Candidate, took: Mapping[str, float]) -> float:
         """Seconds of an image and iteration, in the last round that attacked images anew."""

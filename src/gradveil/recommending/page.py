@@ -21,7 +21,7 @@ def page_of(found: Recommendation) -> str:
 
 def table_rows(found: Recommendation) -> list[list[str]]:
     """All candidates that were tried, those that leak least first."""
-    rows = sorted(found.figures, key=lambda one: (one.name != UNDEFENDED, one.percentile))
+    rows = sorted(found.figures, key=lambda one: (one.name != UNDEFENDED, one.exposure))
     return [
         [
             one.name,

@@ -33,6 +33,8 @@ LEVELS = (
     Level(96, 200, 6, 3),
     Level(192, 200, 6, 3),
 )
+# Attacks that check an answer are as long as attacks get, however many rounds there are.
+CHECK_ITERATIONS = LEVELS[-1].iterations
 
 
 @dataclass(frozen=True)

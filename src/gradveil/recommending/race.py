@@ -1,7 +1,7 @@
 """The race: all candidates are looked at briefly, and those that may still win longer and longer, until the time is used."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,12 +14,12 @@ from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
-from gradveil.recommending.answers import answer_questions, recommendation_of
+from gradveil.recommending.answers import prospects, recommendation_of
 from gradveil.recommending.attacking import CandidateAttacks
 from gradveil.recommending.candidates import Candidate, epsilon_note, epsilon_of, parse_candidate
 from gradveil.recommending.costs import Costs
 from gradveil.recommending.journal import open_journal
-from gradveil.recommending.plan import Level, RecommendPlan
+from gradveil.recommending.plan import CHECK_ITERATIONS, RecommendPlan
 from gradveil.recommending.recommendation import Figures, Recommendation, figures_of
 from gradveil.recommending.rounds import Round, fill_round
 from gradveil.recommending.survivors import surely_broken, survivors
@@ -90,7 +90,9 @@ class _Race:
         # What cannot be built is refused here, before anything is written.
         self.bare_network = source.at(stage).module
         journal = open_journal(folder, plan.settings(dataset.name), self.candidates)
+        journal = journal.with_time(60 * plan.budget, plan.check)
         self.time = Timekeeper(folder, journal, 60 * plan.budget, clock, started)
+        self.time.note()
         if plan.weights is not None and (doubt := doubt_weights(self.bare_network, dataset)) is not None:
             say(doubt)
         self.figures: dict[str, Figures] = {}
@@ -156,11 +158,23 @@ class _Race:
         return chosen
 
     def _play(self, number: int, chosen: Round) -> None:
+        """A round; whoever cannot be attacked keeps the figures of the round before, and goes no further."""
         self.say(f"round {number + 1}: {', '.join(chosen.attacked)}")
-        for name in chosen.attacked:
-            self._attack(number, self.candidates[name])
-        accuracies = self.trainings.run(number, chosen.trained) if chosen.trained else []
-        self._judge(number, chosen.attacked, accuracies)
+        attacked = [name for name in chosen.attacked if self._goes_on(number, self.candidates[name])]
+        trained = [name for name in chosen.trained if name in attacked]
+        accuracies = self.trainings.run(number, trained) if trained else []
+        self._judge(number, attacked, accuracies)
+
+    def _goes_on(self, number: int, candidate: Candidate) -> bool:
+        try:
+            self._attack(number, candidate)
+        except GradveilError as error:
+            if candidate.name == UNDEFENDED:
+                raise
+            self.say(f"{candidate.name} goes no further: {error}")
+            self.untried[candidate.name] = f"could not be attacked in round {number + 1}: {error}"
+            return False
+        return True
 
     def _check_answers(self) -> None:
         """Attack the answers on images that nothing was chosen by; where one breaks, the next best is checked.
@@ -168,24 +182,34 @@ class _Race:
         The best of many looks better than it is: it was chosen for what the race happened to see.
         """
         bare, slow = self.findings[UNDEFENDED], set[str]()
-        if self._unchecked_answers():
+        if not self.plan.check:
+            return
+        if not self.costs.can_check:
+            self.say(f"answers are not checked: rounds may look at all but a few of the {self.costs.available} images")
+            return
+        if self._unchecked_answers(slow):
             # What is compared with is attacked as long, and on the same images; of so few the race knows no sure figure.
             none = self.candidates[UNDEFENDED]
-            most = self.costs.images_to_check(none, self.time.left() / 2, self.time.took)
+            most = self.costs.images_to_check(none, self.time.left() / 2, self.time.took, self.time.done_of(UNDEFENDED))
             if images := self._begin_check(none, most if none.threat.unit > 1 else min(FIRST_CHECKED, most)):
                 with self.time.timing(f"check {UNDEFENDED}"):
                     bare = self._attack_unseen(none, images, images)
-        while names := [name for name in self._unchecked_answers() if name not in slow]:
+        while names := self._unchecked_answers(slow):
             candidate = self.candidates[names[0]]
             # The first one may take all that is left: few images say little of any.
-            images = self._begin_check(
-                candidate, self.costs.images_to_check(candidate, self.time.left(), self.time.took)
+            most = self.costs.images_to_check(
+                candidate, self.time.left(), self.time.took, self.time.done_of(candidate.name)
             )
+            images = self._begin_check(candidate, most)
             if not images:
                 slow.add(candidate.name)
                 continue
-            with self.time.timing(f"check {candidate.name}"):
-                self.figures[candidate.name] = self._check(candidate, images, bare)
+            try:
+                with self.time.timing(f"check {candidate.name}"):
+                    self.figures[candidate.name] = self._check(candidate, images, bare)
+            except GradveilError as error:
+                self.say(f"{candidate.name} could not be checked: {error}")
+                slow.add(candidate.name)
 
     def _begin_check(self, candidate: Candidate, affordable: int) -> int:
         """On how many images the candidate is checked: once that is decided it stays."""
@@ -210,14 +234,13 @@ class _Race:
         """Attack the first of so many images that no round looks at, as long as attacks get."""
         unseen = self.costs.most_images
         indices = spread_indices(self.dataset.train, unseen + images, seed=self.plan.seed)[unseen:]
-        return self.attacks.run(candidate, self.plan.levels[-1].iterations, indices[:count])
+        return self.attacks.run(candidate, CHECK_ITERATIONS, indices[:count])
 
-    def _unchecked_answers(self) -> list[str]:
-        """The candidates that the answers name, but for those that are checked or surely broken."""
-        figures = list(self.figures.values())
-        named = [one.candidate for one in answer_questions(figures, self.plan, self.dataset.name)]
-        wanted = [self.figures[name] for name in dict.fromkeys(named) if name is not None]
-        return [one.name for one in wanted if not one.checked and not surely_broken(one, len(figures) - 1)]
+    def _unchecked_answers(self, slow: Collection[str]) -> list[str]:
+        """The candidates that answer the questions, or may, but for those that are checked or too slow for it."""
+        return [
+            name for name in prospects(list(self.figures.values()), self.plan, slow) if not self.figures[name].checked
+        ]
 
     def _applies(self, candidate: Candidate) -> bool:
         """Whether network, threat and defense go together; why not is noted."""
@@ -230,7 +253,9 @@ class _Race:
         return False
 
     def _attack(self, number: int, candidate: Candidate) -> None:
-        with self.time.timing(f"{number} attack {candidate.name}"):
+        first = not any(one.startswith("0 attack") for one in self.time.took)
+        expected = 0.0 if first else self.costs.of_attack(number, candidate, self.time.took)
+        with self.time.timing(f"{number} attack {candidate.name}", expected=expected):
             indices = spread_indices(self.dataset.train, self.costs.images(number, candidate), seed=self.plan.seed)
             self.findings[candidate.name] = self.attacks.run(candidate, self.plan.levels[number].iterations, indices)
 
@@ -244,7 +269,6 @@ class _Race:
     def _figures(
         self, number: int, candidate: Candidate, found: Findings, bare: Findings, *, checked: bool = False
     ) -> Figures:
-        level: Level = self.plan.levels[-1 if checked else number]
         # What a later round had no time to train keeps what the round before says.
         trained = [one for one in range(number + 1) if any(a.defense == candidate.name for a in self.accuracies[one])]
         last = max(trained, default=number)
@@ -254,7 +278,7 @@ class _Race:
             bare,
             self.accuracies[last],
             number=number + 1,
-            iterations=level.iterations,
+            iterations=CHECK_ITERATIONS if checked else self.plan.levels[number].iterations,
             epochs=self.plan.levels[last].epochs,
             tolerance=self.plan.tolerance,
             retraining=candidate.needs_retraining(self.bare_network),

@@ -5,7 +5,9 @@ from typing import Literal
 
 from gradveil.auditing.accuracy import Accuracy, AccuracyLoss, accuracy_interval, accuracy_loss
 from gradveil.auditing.findings import Findings
+from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.verdicts import LEAKS, PROTECTS, Grade, Level, find_doubts, grade_of, leaks, level_of
+from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.recommending.candidates import Candidate
 from gradveil.recommending.costs import FEWEST
 from gradveil.recommending.front import Interval
@@ -55,15 +57,36 @@ class Figures:
 
     @property
     def leaks(self) -> bool:
-        return self.level == LEAKS
+        return self.level == LEAKS or self.inverted
+
+    @property
+    def inverted(self) -> bool:
+        """Whether images rank clearly below chance, as behind a policy that makes negatives: that tells them from others too."""
+        return self.high < 1 - TOLERANCE
+
+    @property
+    def exposure(self) -> float:
+        """How far the percentile is from chance on either side, as a percentile: 0.5 is none."""
+        return max(self.percentile, 1 - self.percentile)
+
+    @property
+    def exposures(self) -> Interval:
+        """The interval of `exposure`."""
+        nearest = max(0.5, self.low, 1 - self.high)
+        return nearest, max(self.high, 1 - self.low)
+
+    @property
+    def better_than_none(self) -> bool:
+        """Whether images rank clearly lower than without a defense, by attacks of the same round."""
+        return self.high < self.undefended_low
 
     @property
     def intervals(self) -> tuple[Interval, Interval]:
-        """Of both figures; nothing is known of an accuracy that was not measured."""
-        if self.name == "none":
-            return (self.low, self.high), (0.0, 0.0)
+        """Of exposure and loss; nothing is known of an accuracy that was not measured."""
+        if self.name == UNDEFENDED:
+            return self.exposures, (0.0, 0.0)
         low, high = self.loss_low, self.loss_high
-        return (self.low, self.high), (-1.0 if low is None else low, 1.0 if high is None else high)
+        return self.exposures, (-1.0 if low is None else low, 1.0 if high is None else high)
 
     @property
     def claim(self) -> Claim:
@@ -75,7 +98,7 @@ class Figures:
             return "holds"
         if self.leaks:
             return "leaks"
-        return "not broken" if self.n >= FEWEST and self.high < self.undefended_low else "too few images"
+        return "not broken" if self.n >= FEWEST and self.better_than_none else "too few images"
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,23 @@ def fill_round(
 ) -> Round:
     """Of `names`, the most promising first, as many as fit into `left` seconds, besides no defense.
 
-    An attack without a training still says more of it. No defense is trained, and its time counted, where one of them is.
+    An attack without a training still says more of it. No defense is trained, and its time counted, where one of them is. What
+    was done before takes no time.
     """
 
     def candidate(name: str) -> Candidate:
         return costs.candidates[name]
 
+    def attacking(name: str) -> float:
+        return 0.0 if f"{number} attack {name}" in took else costs.of_attack(number, candidate(name), took)
+
+    def training_with(name: str) -> float:
+        return 0.0 if f"{number} train {name}" in took else costs.of_trainings(number, candidate(name), took)
+
     attacked, trained = [UNDEFENDED], list[str]()
-    left -= costs.of_attack(number, candidate(UNDEFENDED), took)
+    left -= attacking(UNDEFENDED)
     for name in names:
-        attack = costs.of_attack(number, candidate(name), took)
+        attack = attacking(name)
         if attack > left:
             continue
         attacked.append(name)
@@ -41,7 +48,7 @@ def fill_round(
         if name not in trainable:
             continue
         wanted = [name] if trained else [UNDEFENDED, name]
-        training = sum(costs.of_trainings(number, candidate(one), took) for one in wanted)
+        training = sum(map(training_with, wanted))
         if training <= left:
             trained += wanted
             left -= training

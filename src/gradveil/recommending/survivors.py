@@ -25,8 +25,9 @@ def survivors(figures: Sequence[Figures], number: int) -> list[str]:
     unbeaten = [one for one in rivals if not any(surely_beaten(one.intervals, other.intervals) for other in rivals)]
     broken = {one.name for one in unbeaten if surely_broken(one, len(rivals))}
     whole = sorted((one for one in unbeaten if one.name not in broken), key=_cheapness)
-    front = pareto_front({one.name: (one.percentile, 1.0 if one.loss is None else one.loss) for one in unbeaten})
-    leaking = [one.name for one in unbeaten if one.name in broken and one.name in front][:LEAKING]
+    leaky = {one.name: one for one in unbeaten if one.name in broken}
+    front = pareto_front({name: (one.exposure, 1.0 if one.loss is None else one.loss) for name, one in leaky.items()})
+    leaking = front[:LEAKING]  # in the order of their exposure
     undecided = any(one.level in (CANNOT_TELL, FAILED, LEAKS) for one in whole)
     if not undecided and number >= LONG_ENOUGH:
         return []
@@ -35,8 +36,8 @@ def survivors(figures: Sequence[Figures], number: int) -> list[str]:
 
 def surely_broken(one: Figures, rivals: int) -> bool:
     """Whether it leaks beyond doubt: of twenty that give nothing away one seems to by chance, so more is asked of each."""
-    return one.leaks and one.p < SIGNIFICANT / rivals
+    return one.inverted or (one.leaks and one.p < SIGNIFICANT / rivals)
 
 
 def _cheapness(one: Figures) -> tuple[float, float]:
-    return (1.0 if one.loss is None else one.loss), one.percentile
+    return (1.0 if one.loss is None else one.loss), one.exposure

@@ -43,7 +43,9 @@ class TimedTrainings:
         """The trainings of a round with each of the defenses; what cannot be trained is said, and left out."""
         level = self._trainings.plan.levels[number]
         try:
-            with self._time.timing(*(f"{number} train {name}" for name in names)):
+            with self._time.timing(
+                *(f"{number} train {name}" for name in names), expected=self._expected(number, names)
+            ):
                 return self._trainings.run(level, [self._costs.candidates[name].defense for name in names])
         except GradveilError as error:
             if UNDEFENDED in names and len(names) == 1:
@@ -53,3 +55,9 @@ class TimedTrainings:
             self._say(f"{names[0]} cannot be trained: {error}")
             self.untrainable[names[0]] = str(error)
             return []
+
+    def _expected(self, number: int, names: Sequence[str]) -> float:
+        """Seconds of the slowest of them, side by side; 0 before any training was timed."""
+        if f"0 train {UNDEFENDED}" not in self._time.took:
+            return 0.0
+        return max(self._costs.of_trainings(number, self._costs.candidates[name], self._time.took) for name in names)

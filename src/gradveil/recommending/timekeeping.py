@@ -20,6 +20,8 @@ class Timekeeper:
         self, folder: Path, journal: Journal, budget: float, clock: Callable[[], float], started: float
     ) -> None:
         self._folder, self._journal, self._budget = folder, journal, budget
+        # What earlier sessions began and did not end is half done: its time is not that of this session.
+        self._interrupted = set(journal.begun) - journal.seconds.keys()
         self._clock, self._started, self._before = clock, started, journal.elapsed
 
     @property
@@ -37,6 +39,10 @@ class Timekeeper:
         """On how many other images a candidate is checked."""
         return self._journal.checked
 
+    def done_of(self, name: str) -> int:
+        """On how many of these images it was checked already, before there was more time."""
+        return self._journal.checked_before.get(name, 0)
+
     @property
     def minutes(self) -> float:
         """Of all sessions, up to the last entry."""
@@ -51,13 +57,22 @@ class Timekeeper:
         return min(self.left(ROUNDS), max(self.left(LEAST_ROUNDS), self.left() - check))
 
     @contextmanager
-    def timing(self, *names: str) -> Iterator[None]:
-        """Work that is known by these names; a block that fails took no time."""
+    def timing(self, *names: str, expected: float = 0.0) -> Iterator[None]:
+        """Work that is known by these names; a block that fails took no time.
+
+        What was begun before is done in part: it takes what was `expected`, if that is more.
+        """
+        again = self._interrupted.intersection(names)
         start = self._clock()
-        yield
+        self._write(self._journal.begin(names))
+        try:
+            yield
+        except BaseException:
+            self._interrupted |= set(names)
+            raise
         seconds = self._clock() - start
         for name in names:
-            self._write(self._journal.took(name, seconds))
+            self._write(self._journal.took(name, max(seconds, expected) if again else seconds))
 
     def choose(self, number: int, chosen: Round) -> None:
         """Write down what a round takes up, counted from 0."""
@@ -65,11 +80,15 @@ class Timekeeper:
 
     def check(self, name: str, images: int) -> None:
         """Write down on how many images a candidate is checked."""
-        self._write(self._journal.check(name, images))
+        self._write(self._journal.check_on(name, images))
 
     def conclude(self, recommendation: dict[str, object]) -> None:
         """Write down what is recommended."""
         write_journal(self._folder, self._journal, recommendation)
+
+    def note(self) -> None:
+        """Write down how long everything took so far."""
+        self._write(self._journal)
 
     @property
     def _spent(self) -> float:
