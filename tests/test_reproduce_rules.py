@@ -12,8 +12,10 @@ from gradveil.experiments.accuracy_rules import accuracy_drops, as_accurate, cos
 from gradveil.experiments.cells import above_chance, found_in, hardly_learned, leaks
 from gradveil.experiments.combining import each
 from gradveil.experiments.comparing import number_to_decide, paired, points, pooled
+from gradveil.experiments.comparison_rules import alike, better_than_others, knowing_helps, more_in
 from gradveil.experiments.correlating import correlate, difference
 from gradveil.experiments.experiment import LATE, Claim
+from gradveil.experiments.leak_rules import WITHOUT_PLACEBO, found, hides
 from gradveil.experiments.questions import (
     QUESTIONS,
     are_searched_better,
@@ -23,7 +25,6 @@ from gradveil.experiments.questions import (
     which_score_is_best,
 )
 from gradveil.experiments.records import Attacked, Curve, Pieces, Result, Scored, Trained
-from gradveil.experiments.rules import WITHOUT_PLACEBO, alike, better_than_others, found, hides, knowing_helps, more_in
 from gradveil.experiments.score_rules import (
     best_operations,
     lower_area,

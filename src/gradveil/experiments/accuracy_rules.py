@@ -11,8 +11,8 @@ from gradveil.experiments.cells import hardly_learned
 from gradveil.experiments.combining import joined
 from gradveil.experiments.comparing import NOTABLE_ACCURACY, within
 from gradveil.experiments.experiment import Level, Rule, Verdict
+from gradveil.experiments.leak_rules import RANDOM_ROW
 from gradveil.experiments.records import Result, Trained
-from gradveil.experiments.rules import RANDOM_ROW
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.proportions import newcombe
 

@@ -9,8 +9,8 @@ from gradveil.experiments.accuracy_rules import mean_accuracy
 from gradveil.experiments.cells import found_in, leaks, percentile_of
 from gradveil.experiments.comparing import points, undefended_of
 from gradveil.experiments.correlating import Correlation, difference
+from gradveil.experiments.leak_rules import RANDOM_ROW
 from gradveil.experiments.records import PUBLISHED_SCORE, Attacked, Result
-from gradveil.experiments.rules import RANDOM_ROW
 from gradveil.experiments.score_rules import FIGURES, correlations_of, negatives_of, score_tables
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.report.formats import NOTHING, format_first, format_rank

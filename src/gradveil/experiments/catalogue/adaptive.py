@@ -1,9 +1,10 @@
 """Ours: every defense against attackers who ignore it and who know it, from the untrained to the trained network."""
 
 from gradveil.experiments.catalogue.common import ADAM, BOTH, HYBRID, NONE, QUICK, RANDOM, SHORT, TENTH, smoke_grid
+from gradveil.experiments.comparison_rules import knowing_helps
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import found, knowing_helps
+from gradveil.experiments.leak_rules import found
 
 DEFENDED = (NONE, RANDOM, HYBRID, "prune:0.95", "gaussian:0.01", "precode:k=256,beta=0.001", "soteria")
 # Every training step asks for masks, and exact ones would take longer than all attacks.

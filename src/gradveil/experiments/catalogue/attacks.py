@@ -3,7 +3,7 @@
 from gradveil.experiments.catalogue.common import CIFAR, HYBRID, NONE, TENTH, small_grid, smoke_grid
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import hides
+from gradveil.experiments.leak_rules import hides
 
 SIX = ("lbfgs+l2", "adam+cosine", "lbfgs+cosine", "adam+l1", "adam+l2", "sgd+cosine")
 # At most 200 evaluations each: an iteration of LBFGS takes up to 20.

@@ -2,9 +2,9 @@
 
 from gradveil.experiments.accuracy_rules import costs_less_than_others
 from gradveil.experiments.catalogue.common import CIFAR, HYBRID, NONE, OTHERS, TENTH, small_grid, smoke_grid
+from gradveil.experiments.comparison_rules import better_than_others
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import better_than_others
 
 ROWS = (NONE, HYBRID, *OTHERS)
 TABLES = "table3+table6+table1a"

@@ -2,9 +2,10 @@
 
 from gradveil.experiments.catalogue.common import CIFAR, NONE, ONE_EPOCH, SHORT, TENTH, TINY, shorten
 from gradveil.experiments.combining import at_scale
+from gradveil.experiments.comparison_rules import alike, more_in
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import alike, found, more_in
+from gradveil.experiments.leak_rules import found
 
 ATTACK = "inverting-gradients"
 SMALL = "adam+cosine:iterations=200"

@@ -3,9 +3,10 @@
 from gradveil.experiments.accuracy_rules import accuracy_drops, as_accurate
 from gradveil.experiments.catalogue.common import NONE, ONE_EPOCH, SHORT, TENTH, TINY, shorten
 from gradveil.experiments.combining import each
+from gradveil.experiments.comparison_rules import alike, more_in
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import alike, hides, more_in
+from gradveil.experiments.leak_rules import hides
 from gradveil.training import Recipe
 
 USUAL = "precode:k=256,beta=0.001"

@@ -1,9 +1,10 @@
 """Ours: when in training do gradients leak?"""
 
 from gradveil.experiments.catalogue.common import ADAM, HYBRID, NONE, QUICK, RANDOM, SHORT, TENTH, smoke_grid
+from gradveil.experiments.comparison_rules import more_in
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import found, more_in
+from gradveil.experiments.leak_rules import found
 
 STAGES_OF_TRAINING = ("0", "1", "5", "10", "20", "50", "trained")
 FEWER_STAGES = ("0", "5", "50", "trained")

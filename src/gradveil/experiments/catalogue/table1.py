@@ -16,7 +16,7 @@ from gradveil.experiments.catalogue.common import (
 )
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import hides
+from gradveil.experiments.leak_rules import hides
 
 TABLE1 = Experiment(
     name="table1",

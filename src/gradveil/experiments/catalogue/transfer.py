@@ -17,7 +17,7 @@ from gradveil.experiments.catalogue.common import (
 from gradveil.experiments.combining import each
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
-from gradveil.experiments.rules import hides
+from gradveil.experiments.leak_rules import hides
 
 RESNET_ROWS = (NONE, *RESNET_CIFAR, HYBRID)
 CONVNET_ROWS = (NONE, *CONVNET_CIFAR, "+".join(CONVNET_CIFAR))
