@@ -180,12 +180,12 @@ def test_damaged_costs_are_one_line(damaged: str, tmp_path: Path) -> None:
 
 def test_the_page_says_what_it_would_take_to_know_more() -> None:
     undecided = Verdict("undecided", "x", "30 images", "about 300 images")
-    assert more_of(undecided, 7200) == "about 300 images; scale paper: 2 h"
+    assert more_of(undecided, 7200) == "about 300 images; the experiment at the scale paper: 2 h"
     assert more_of(replace(undecided, level="holds", more=""), None) == ""
     assert more_of(None, None) == ""
     rows = claim_rows({}, {}, {"table1": 7200})
     assert [row["claim"] for row in rows] == [claim.key for one in EXPERIMENTS.values() for claim in one.claims]
-    assert rows[0]["to know more"] == "scale paper: 2 h"
+    assert rows[0]["to know more"] == "the experiment at the scale paper: 2 h"
     for row in claim_rows({name: read_result(RESULTS / f"{name}.json") for name in ("attacks", "layers")}, {}, {}):
         if row["verdict"] != "not run yet":
             assert row["n"]
