@@ -100,6 +100,43 @@ def test_table_1_at_the_scale_of_the_paper_is_the_published_one() -> None:
     assert ours == {(table, data, model, "random" if row == "19-1-18" else row) for table, data, model, row in rows}
 
 
+def test_a_dry_run_says_every_published_setting() -> None:
+    attack, recipe, random = EXPERIMENTS["table1"].meanings("paper")
+    assert attack == (
+        "adam+cosine: cosine_distance, Adam(lr=0.1, signed=True, schedule='drops'), TotalVariation(weight=0.0001, "
+        "isotropic=False), iterations=4800, restarts=1, boxed=True, start=noise, labels=known"
+    )
+    assert recipe.startswith("a training of 60 epochs: batch_size=128, lr=0.1, momentum=0.9, weight_decay=0.0005")
+    assert recipe.endswith("the rate drops before the epochs 22, 38, 52")
+    assert random.startswith("random: 10 random policies, each with a network of its own")
+    for experiment in EXPERIMENTS.values():
+        assert experiment.meanings("paper")
+    trained = EXPERIMENTS["inverting-gradients"].settings("paper")[0]
+    assert "trained for 60 epochs" in trained
+
+
+def test_pages_say_how_many_runs_diverged_and_show_trainings_that_papers_show(tmp_path: Path) -> None:
+    result = read_result(RESULTS / "precode.json")
+    assert any(one.diverged for one in result.found.attacked)
+    page, *plots = write_experiment_page(EXPERIMENTS["precode"], result, tmp_path)
+    assert "| diverged |" in page.read_text()
+    assert [path.name for path in plots] == ["precode-training.svg"]
+    assert "lenet, medical-mnist@32" in plots[0].read_text()
+    page, *_ = write_experiment_page(EXPERIMENTS["defenses"], read_result(RESULTS / "defenses.json"), tmp_path)
+    assert "| diverged |" not in page.read_text()  # nothing did
+    assert "12.15 ± 2.06" in page.read_text()
+
+
+def test_the_list_says_what_each_takes_where_that_is_known(tmp_path: Path) -> None:
+    runner = CliRunner()
+    arguments = ["reproduce", "list", "--json", "--results"]
+    known, unknown = (runner.invoke(app, [*arguments, str(place)]) for place in (RESULTS, tmp_path))
+    assert all(one["seconds"] > 0 for one in json.loads(known.stdout)["experiments"])
+    assert all(one["seconds"] is None for one in json.loads(unknown.stdout)["experiments"])
+    said = [runner.invoke(app, ["reproduce", "list", "--results", str(place)]).stdout for place in (RESULTS, tmp_path)]
+    assert ["one worker" in one for one in said] == [True, False]
+
+
 def test_published_numbers_stand_beside_the_rows_that_repeat_them() -> None:
     for experiment in EXPERIMENTS.values():
         for grid in experiment.cpu:

@@ -83,7 +83,9 @@ def known(
 
     def add(defense: str, figures: dict[str, Any], where: str) -> None:
         broken, n = figures["grade"] != GRADES[0], figures["n"]
-        held = "holds" if figures["level"] == "protects against the attacks tried" else "not broken"
+        held = {"protects against the attacks tried": "holds", "attack failed even without defense": "not tested"}.get(
+            figures["level"], "not broken"
+        )
         said = f"{where} ({figures['grade']}, n={n})" if broken else f"{where} (n={n})"
         places = found.setdefault(defense, {})
         places[where] = max(places.get(where, (False, 0, "", "")), (broken, n, "broken" if broken else held, said))
@@ -106,11 +108,17 @@ def known(
         afresh = {one["candidate"]: one["afresh"] for one in row["answers"] if one["candidate"] is not None}
         for one in row["figures"]:
             add(one["name"], afresh.get(one["name"], one), where)
-    lines = header("defense or deployment", "broken at", "held at", "not broken at, with too few images")
+    lines = header(
+        "defense or deployment",
+        "broken at",
+        "held at",
+        "not broken at, with too few images",
+        "not tested at: the attack fails without a defense too",
+    )
     for defense, places in sorted(found.items()):
         cells = (
             _shortest([said for _, _, own, said in places.values() if own == kind])
-            for kind in ("broken", "holds", "not broken")
+            for kind in ("broken", "holds", "not broken", "not tested")
         )
         lines.append(f"| `{escaped(defense)}` | {' | '.join(cells)} |")
     return text(lines)

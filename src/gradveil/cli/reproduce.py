@@ -64,7 +64,7 @@ def reproduce(
 
     chosen: Scale = lookup({one: one for one in SCALES}, scale, "scale")
     if name == LIST:
-        list_experiments(chosen, json=options.json)
+        list_experiments(chosen, place.results or Path("results"), json=options.json)
         return
     if name == REPORT:
         write_report(place, json=options.json)
@@ -95,27 +95,39 @@ def reproduce(
     run(wanted, chosen, lab, folder, results, json=options.json)
 
 
-def list_experiments(scale: "Scale", *, json: bool) -> None:
-    """Print what there is, and what each needs at a scale."""
+def list_experiments(scale: "Scale", results: Path, *, json: bool) -> None:
+    """Print what there is, what each needs at a scale, and what it would take where a dry run in `results` said so."""
     from gradveil.experiments import EXPERIMENTS
+    from gradveil.experiments.summary import read_costs
 
-    rows = [
-        {
-            "name": one.name,
-            "title": one.title,
-            "published": one.published,
-            "data": list(one.datasets(scale)),
-            "work": one.work(scale),
-            "claims": [claim.key for claim in one.claims],
-        }
-        for one in EXPERIMENTS.values()
-    ]
+    costs = read_costs(results, scale)
     if json:
+        rows = [
+            {
+                "name": one.name,
+                "title": one.title,
+                "published": one.published,
+                "data": one.datasets(scale),
+                "work": one.work(scale),
+                "seconds": costs.get(one.name),
+                "claims": [claim.key for claim in one.claims],
+            }
+            for one in EXPERIMENTS.values()
+        ]
         emit({"scale": scale, "experiments": rows})
         return
-    columns = ("name", "published", "data", "work")
-    table = [[str(row[key]) if key != "data" else ", ".join(row[key]) for key in columns] for row in rows]
-    print_table(f"Experiments at the scale {scale}; --dry-run says how long one takes", list(columns), table)
+    columns = ["name", "published", "data", "work", *(["one worker"] if costs else [])]
+    table = [
+        [
+            one.name,
+            one.published,
+            ", ".join(one.datasets(scale)),
+            one.work(scale),
+            *([duration(costs[one.name]) if one.name in costs else ""] if costs else []),
+        ]
+        for one in EXPERIMENTS.values()
+    ]
+    print_table(f"Experiments at the scale {scale}; --dry-run says how long one takes here", columns, table)
 
 
 def estimate(experiments: "list[Experiment]", scale: "Scale", lab: "Lab", *, json: bool) -> None:
@@ -132,12 +144,12 @@ def estimate(experiments: "list[Experiment]", scale: "Scale", lab: "Lab", *, jso
     total = sum(cost.seconds for cost in costs)
     if json:
         rows = [asdict(cost) | {"seconds": cost.seconds} for cost in costs]
-        settings = {one.name: one.settings(scale) for one in experiments}
+        settings = {one.name: [*one.settings(scale), *one.meanings(scale)] for one in experiments}
         emit({"scale": scale, "seconds": total, "device": lab.device.kind, "settings": settings, "costs": rows})
         return
     for one, cost in zip(experiments, costs, strict=True):
         typer.echo(f"{one.name}: {one.title}. {one.published}.")
-        for line in one.settings(scale):
+        for line in (*one.settings(scale), *one.meanings(scale)):
             typer.echo(f"  {line}")
         for work in cost.work:
             typer.echo(

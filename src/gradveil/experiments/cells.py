@@ -102,6 +102,8 @@ def images_to_decide(one: Attacked, tried: int = 1) -> str:
         if interval is None or mean <= 0 or mean * math.sqrt(MOST_TIMES) < interval[1] - mean:
             return f"more than {MOST_TIMES * len(gaps):,} images"
         needed = math.ceil(len(gaps) * ((interval[1] - mean) / mean) ** 2)
+    # What a plan needs four times in five was not enough here.
+    needed = max(needed, found.messages + 1)
     # Images of one message give each other away, so that bounds count messages.
     return f"about {round_up(needed):,} {'images' if found.messages == found.n else 'messages'}"
 

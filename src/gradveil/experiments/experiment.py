@@ -28,6 +28,10 @@ class Part(Protocol):
         """What it does, in words."""
         ...
 
+    def meanings(self) -> list[str]:
+        """What the names in these words stand for, in full."""
+        ...
+
     def work(self) -> str:
         """How much it is, in a few words."""
         ...
@@ -65,7 +69,8 @@ class Rule:
 class Claim:
     """What a paper says. `rule` decides it from the record of the experiment.
 
-    Rules are written before records are made. One that is not is `late`, and its verdict says so.
+    Rules are written before records are made. One that is not is `late`, and its verdict says so. `reported` is what the papers
+    found, where no table of theirs stands beside ours.
     """
 
     key: str
@@ -73,6 +78,7 @@ class Claim:
     text: str
     rule: Rule
     late: bool = False
+    reported: str = ""
 
     def decide(self, result: Result) -> Verdict:
         """The verdict; a few images at the scale `smoke` decide nothing."""
@@ -89,6 +95,7 @@ class Experiment:
     - `published` says which figures or tables it repeats. `differs` says what the cpu scale has otherwise than the papers.
     - `smoke`, `cpu` and `paper` are its parts at the three scales.
     - `claims` are decided by it alone.
+    - `shows_trainings`: its plots have the course of its trainings.
     """
 
     name: str
@@ -99,6 +106,7 @@ class Experiment:
     paper: tuple[Part, ...]
     claims: tuple[Claim, ...] = ()
     differs: str = ""
+    shows_trainings: bool = False
 
     def parts(self, scale: Scale) -> tuple[Part, ...]:
         """The parts at one scale."""
@@ -115,3 +123,7 @@ class Experiment:
     def settings(self, scale: Scale) -> tuple[str, ...]:
         """One scale in words."""
         return tuple(line for part in self.parts(scale) for line in part.settings())
+
+    def meanings(self, scale: Scale) -> tuple[str, ...]:
+        """What the names in these words stand for, each once."""
+        return tuple(dict.fromkeys(line for part in self.parts(scale) for line in part.meanings()))

@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 from gradveil.experiments.experiment import Experiment
@@ -57,21 +58,27 @@ def _curves(experiment: Experiment, result: Result, base: Path) -> Iterator[Path
 
 
 def _trainings(experiment: Experiment, result: Result, base: Path) -> Iterator[Path]:
-    """Where trainings are what it is about: nothing was attacked."""
+    """Where trainings are what it repeats: losses and accuracies, or the test accuracy of each network and its data."""
     trained = result.found.trained
-    if result.found.attacked or not trained:
+    if not (experiment.shows_trainings and trained):
         return
-    rows = dict.fromkeys(one.row for one in trained)
+    settings = dict.fromkeys((one.model, one.dataset) for one in trained)
+    figures = FIGURES if len(settings) == 1 else FIGURES[-1:]
     panels: dict[str, list[Series]] = {}
-    for figure in FIGURES:
-        for row in rows:
-            own = [one.history[figure] for one in trained if one.row == row and figure in one.history]
-            if own:
-                panels.setdefault(figure.replace("_", " "), []).append(_mean_line(row, own))
+    for (model, dataset), figure, row in product(settings, figures, dict.fromkeys(one.row for one in trained)):
+        own = [
+            one.history[figure]
+            for one in trained
+            if (one.model, one.dataset, one.row) == (model, dataset, row) and figure in one.history
+        ]
+        if own:
+            panel = figure.replace("_", " ") if len(settings) == 1 else f"{model}, {dataset}"
+            panels.setdefault(panel, []).append(_mean_line(row, own))
     path = base.with_name(f"{base.name}-training.svg")
     seeds = len({one.seed for one in trained})
     said = f"Mean and one standard deviation over {seeds} trainings." if seeds > 1 else "One training each."
-    plot_series(path, experiment.title, said, panels, xlabel="epochs")
+    what = "" if len(settings) == 1 else "Test accuracy. "
+    plot_series(path, experiment.title, what + said, panels, xlabel="epochs")
     yield path
 
 

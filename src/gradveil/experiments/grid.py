@@ -10,6 +10,7 @@ from gradveil.auditing.matrix import behind
 from gradveil.client import parse_client
 from gradveil.defenses import Defense, EachRandom, NoDefense, parse_defense
 from gradveil.experiments.lab import Lab
+from gradveil.experiments.meanings import attack_in_full, recipe_in_full
 from gradveil.experiments.records import Attacked, Picture, Pieces, Trained
 from gradveil.experiments.traces import trace_curves
 from gradveil.experiments.training import read_history
@@ -69,6 +70,18 @@ class Grid:
             f"{shares}; defenses {', '.join(self.defenses)}"
             for attack in self.attacks
         ]
+
+    def meanings(self) -> list[str]:
+        """What the names of the settings stand for: every attack, the recipe and random policies, in full."""
+        said = [f"{one}: {attack_in_full(one)}" for one in self.attacks]
+        if TRAINED in self.stages:
+            said.append(recipe_in_full(self.recipe))
+        if RANDOM in self.defenses:
+            ten = EachRandom().defenses()
+            said.append(
+                f"{RANDOM}: {len(ten)} random policies, each with a network of its own, which images meet in turn"
+            )
+        return said
 
     def work(self) -> str:
         """How much it is, in a few words."""

@@ -96,6 +96,7 @@ def _row(result: Result, one: Attacked) -> dict[str, str]:
         "first": format_first(one.identified),
         "placebo": NOTHING if one.identified_placebo is None else f"{one.identified_placebo.percentile:.0%}",
         "detail, dB (95%)": format_mean(one.details),
+        "diverged": str(one.diverged) if one.diverged else NOTHING,
         "accuracy, %": format_number(100 * final_accuracy(trained)) if trained else NOTHING,
     }
     row |= {f"{SHORT[source]}, %": _accuracy(beside.get(source)) for source in WITH_TABLES} if one.published else {}

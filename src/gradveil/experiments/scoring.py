@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gradveil.experiments.lab import Lab
+from gradveil.experiments.meanings import recipe_in_full
 from gradveil.experiments.records import PUBLISHED_SCORE, Curve, Pieces, Scored
 from gradveil.naming import digest_of, slug
 from gradveil.parallel import using_one_thread
@@ -36,6 +37,10 @@ class Paths:
             f"GradSim at 20 points of {self.images} test images, {', '.join(self.policies)}: {self.model} trained for "
             f"{self.recipe.epochs} epochs on {self.dataset}"
         ]
+
+    def meanings(self) -> list[str]:
+        """The recipe in full."""
+        return [recipe_in_full(self.recipe)]
 
     def work(self) -> str:
         """How much it is, in a few words."""
@@ -87,6 +92,10 @@ class PolicyScores:
             f"{self.score_in_words} of {len(self.policies)} policies at {points} points on {self.images} test images: "
             f"{self.model} trained for {self.recipe.epochs} epochs on {self.dataset}"
         ]
+
+    def meanings(self) -> list[str]:
+        """The recipe in full."""
+        return [recipe_in_full(self.recipe)]
 
     def work(self) -> str:
         """How much it is, in a few words."""

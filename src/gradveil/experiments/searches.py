@@ -10,6 +10,7 @@ from gradveil.attacks import adam_cosine
 from gradveil.auditing.estimate import attack_cost
 from gradveil.auditing.timing import own_seconds
 from gradveil.experiments.lab import Lab
+from gradveil.experiments.meanings import recipe_in_full
 from gradveil.experiments.records import Pieces, Scored
 from gradveil.io.files import parse_file, parse_object, write_json
 from gradveil.leakage.scenario import Scenario
@@ -55,6 +56,10 @@ class SearchCost:
             f"{procedure} among {self.policies} policies; the published one timed on {self.timed} of them: {self.model} trained "
             f"for {self.recipe.epochs} epochs on {self.dataset}, {self.images} images"
         ]
+
+    def meanings(self) -> list[str]:
+        """The recipe in full."""
+        return [recipe_in_full(self.recipe)]
 
     def work(self) -> str:
         """How much it is, in a few words."""

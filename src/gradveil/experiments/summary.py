@@ -102,6 +102,8 @@ def read_results(folder: Path) -> dict[str, Result]:
 
 def read_costs(folder: Path, scale: Scale = "cpu") -> dict[str, float]:
     """Worker seconds of each experiment at a scale, as a dry run of all estimated them; empty if nobody asked."""
+    if scale not in COSTS:
+        return {}
     path = folder / COSTS[scale]
     if not path.is_file():
         return {}
@@ -140,7 +142,7 @@ def claim_rows(found: dict[str, Result], costs: dict[str, float], published: dic
                 {
                     "claim": claim.key,
                     "of": names[claim.source],
-                    "what it says": claim.text,
+                    "what it says": f"{claim.text} Reported: {claim.reported}" if claim.reported else claim.text,
                     "verdict": NOT_RUN if verdict is None else verdict.level,
                     "why": not_run(experiment, costs).replace("`", "") if verdict is None else verdict.why,
                     "n": "" if verdict is None else verdict.n,

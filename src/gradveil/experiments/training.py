@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gradveil.defenses import parse_defense
 from gradveil.experiments.lab import Lab
+from gradveil.experiments.meanings import recipe_in_full
 from gradveil.experiments.records import Pieces, Trained
 from gradveil.training import Recipe
 
@@ -34,6 +35,10 @@ class Trainings:
         """The part in words."""
         recipe = f"{self.recipe.epochs} epochs, batch {self.recipe.batch_size}, rate {self.recipe.lr:g}"
         return [f"{self.model} on {self.dataset}, {self.seeds} trainings of {recipe} each: {', '.join(self.defenses)}"]
+
+    def meanings(self) -> list[str]:
+        """The recipe in full."""
+        return [recipe_in_full(self.recipe)]
 
     def work(self) -> str:
         """How much it is, in a few words."""

@@ -23,5 +23,6 @@ CONVERGENCE = Experiment(
             as_accurate(HYBRID, every_epoch=True),
         ),
     ),
+    shows_trainings=True,
     differs="CIFAR-10 and convnet-8 stand for CIFAR-100 and ResNet20-4; 16 epochs on a tenth of the images, three seeds.",
 )

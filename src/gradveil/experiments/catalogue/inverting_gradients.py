@@ -1,11 +1,12 @@
 """Inverting Gradients (Geiping et al., 2020): how far attacks reach."""
 
-from gradveil.experiments.catalogue.common import CIFAR, NONE, ONE_EPOCH, SHORT, TENTH, TINY, shorten
+from gradveil.experiments.catalogue.common import CIFAR, FULL, NONE, ONE_EPOCH, SHORT, TENTH, TINY, shorten
 from gradveil.experiments.combining import at_scale
 from gradveil.experiments.comparison_rules import alike, more_in
 from gradveil.experiments.experiment import Claim, Experiment
 from gradveil.experiments.grid import Grid
 from gradveil.experiments.leak_rules import found
+from gradveil.training import Recipe
 
 ATTACK = "inverting-gradients"
 SMALL = "adam+cosine:iterations=200"
@@ -18,20 +19,31 @@ DEEP, SMALL_DEEP = ("resnet20", "resnet56", "resnet152"), ("resnet20", "resnet56
 
 
 def _reach(
-    dataset: str, attack: str, widths: tuple[str, ...], depths: tuple[str, ...], convnet: str, images: int
+    dataset: str,
+    attack: str,
+    widths: tuple[str, ...],
+    depths: tuple[str, ...],
+    convnet: str,
+    images: int,
+    *,
+    recipe: Recipe,
+    batched: str,
 ) -> tuple[Grid, ...]:
-    """Trained and untrained, widths, depths, padding, batches, local epochs, and a network that is fully connected."""
+    """Trained and untrained, widths, depths, padding, batches, local epochs, and a network that is fully connected.
+
+    The batch of 100 is of the data `batched`.
+    """
     alone = tuple(
         Grid(dataset, model, (NONE,), (attack,), UNTRAINED, images=images) for model in (*widths, *depths[1:])
     )
     batches = tuple(
-        Grid(dataset, convnet, (NONE,), (attack,), UNTRAINED, images=-(-images // batch) * batch, batch=batch)
-        for batch in (8, 100)
+        Grid(data, convnet, (NONE,), (attack,), UNTRAINED, images=-(-images // batch) * batch, batch=batch)
+        for data, batch in ((dataset, 8), (batched, 100))
     )
     width = convnet.partition("-")[2] or "64"
     padded = tuple(Grid(dataset, f"{model}-{width}", (NONE,), (attack,), UNTRAINED, images=images) for model in PADDED)
     return (
-        Grid(dataset, depths[0], (NONE,), (attack,), ("0", "trained"), images=images, recipe=SHORT),
+        Grid(dataset, depths[0], (NONE,), (attack,), ("0", "trained"), images=images, recipe=recipe),
         *alone,
         Grid(dataset, convnet, (NONE,), (attack,), UNTRAINED, images=images),
         *padded,
@@ -45,8 +57,8 @@ INVERTING_GRADIENTS = Experiment(
     name="inverting-gradients",
     title="Inverting Gradients: trained networks, width, depth, batches, local epochs",
     published="Figures 3 to 6, Table 1 and Proposition 3.1 (Geiping et al., 2020)",
-    paper=_reach("cifar10", ATTACK, WIDTHS, DEEP, "convnet", 100),
-    cpu=_reach(CIFAR, SMALL, SMALL_WIDTHS, SMALL_DEEP, "convnet-8", 100),
+    paper=_reach("cifar10", ATTACK, WIDTHS, DEEP, "convnet", 100, recipe=FULL, batched="cifar100"),
+    cpu=_reach(CIFAR, SMALL, SMALL_WIDTHS, SMALL_DEEP, "convnet-8", 100, recipe=SHORT, batched=CIFAR),
     smoke=(
         Grid(TINY, "convnet-2", (NONE,), (shorten(ATTACK),), ("0", "trained"), images=2, recipe=ONE_EPOCH),
         Grid(TENTH, "convnet-2", (NONE,), (shorten(ATTACK),), UNTRAINED, images=2, batch=2),
@@ -113,5 +125,5 @@ INVERTING_GRADIENTS = Experiment(
         ),
     ),
     differs="Narrow networks on CIFAR-10; 200 iterations without restarts. Local epochs have a rate of 0.0001, at which "
-    "an update is nearly a gradient.",
+    "an update is nearly a gradient. CIFAR-10 stands for CIFAR-100 in the batch of 100.",
 )

@@ -53,6 +53,7 @@ PRECODE = Experiment(
             late=True,
         ),
     ),
+    shows_trainings=True,
     differs="Fashion-MNIST stands for CIFAR-10 and CIFAR-100; mlp of width 256; images of 32x32; 4 epochs; 30 "
     "images of Medical MNIST, 100 of Fashion-MNIST; 40 iterations of idlg and cpl, 200 of adam+cosine, without restarts.",
 )
