@@ -1,6 +1,7 @@
 """Audits of objects: somebody's model, data loader, LightningModule, and the first rounds of their Flower app."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import lightning as L
@@ -136,7 +137,8 @@ def test_the_first_rounds_of_a_flower_app_are_audited(
     for name in ("_task_id", "_run_id", "_node_id"):
         monkeypatch.setattr(TaskIdentity, name, 1)
     batch = next(iter(own_loader(fashion, 1)))
-    app = ClientApp(mods=[recording_mod(tmp_path / "rounds", rounds=2, lr=0.1)])
+    trains = gv.Clients(images=1, epochs=1, rate=0.1)
+    app = ClientApp(mods=[recording_mod(tmp_path / "rounds", rounds=2, lr=0.1, clients=trains)])
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -170,11 +172,13 @@ def test_the_first_rounds_of_a_flower_app_are_audited(
         assert found.labels.tolist() == batch[1].tolist()
         study = gv.audit_model(
             gv.load_round(path, own_net())[0], own_loader(fashion), tmp_path / path.stem, mean=MEAN, std=STD,
-            attacks=[ClosedForm()], images=2,
+            attacks=[ClosedForm()], images=2, threats=gv.threats_in(tmp_path / "rounds"),
         )  # fmt: skip
         undefended = [one for one in study.run.records if one.scenario.defense == "none"]
         assert len(undefended) == 2
         assert min(one.published_psnr for one in undefended) > 40  # the network of the round gives them away
+    (threat,) = gv.threats_in(tmp_path / "rounds")
+    assert (threat.clients, threat.knows.labels) == (replace(trains, batch_norm="train"), "read")
     # Another stage of the same network: the second round began where the first one ended.
     first, second = (gv.load_round(path, own_net())[0][1].weight for path in paths)  # type: ignore[index]
     assert not torch.equal(first, second)

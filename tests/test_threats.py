@@ -15,13 +15,16 @@ from gradveil.auditing.matrix import behind, run_audit, spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.situation import Situations
 from gradveil.auditing.verdicts import CANNOT_TELL
+from gradveil.cli.threats import parse_threats
 from gradveil.cli.verdicts import print_verdicts
 from gradveil.client import FedAvg, share
 from gradveil.defenses import NoDefense, Prune
 from gradveil.errors import GradveilError
+from gradveil.federated.first_rounds import FORMAT, write_round
 from gradveil.federated.plan import FederatedPlan
 from gradveil.federated.threats import threat_of, threats_in
 from gradveil.io.files import write_json
+from gradveil.io.tensors import write_tensors
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import Share
 from gradveil.leakage.threat import THREATS, Clients, Knowledge, Threat, parse_threat, read_threat
@@ -269,3 +272,19 @@ def test_a_threat_file_that_is_nested_without_end_is_one_line(tmp_path: Path) ->
     (tmp_path / "deep.toml").write_text("a = " + "[" * 20_000)
     with pytest.raises(GradveilError, match=r"deep\.toml: not a threat model"):
         parse_threat(str(tmp_path / "deep.toml"))
+
+
+def test_recorded_rounds_of_a_flower_app_are_a_threat(tmp_path: Path) -> None:
+    weights = {"weight": torch.zeros(2, 3)}
+    clients = Clients(images=4, epochs=2, batch=2, rate=0.1)
+    write_round(tmp_path / "rounds", 1, "0", weights, weights, 0.1, clients)
+    (threat,) = parse_threats(str(tmp_path / "rounds"))
+    assert (threat.name, threat.clients.images, threat.clients.batch_norm) == ("rounds", 4, "train")
+    assert (threat.knows.labels, threat.knows.order) == ("read", False)
+    path = write_round(tmp_path / "silent", 1, "0", weights, weights, 0.1)
+    with pytest.raises(GradveilError, match=r"record with clients=Clients\(images=8\)"):
+        threats_in(path.parent)
+    for damaged in ({"images": "many"}, {"images": 0}, [1], {"optimizer": "lion"}):
+        write_tensors(path, {"state/weight": torch.zeros(1)}, FORMAT, {"round": 1, "clients": damaged})
+        with pytest.raises(GradveilError, match="does not say how participants train"):
+            threats_in(path.parent)

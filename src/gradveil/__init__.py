@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from gradveil.federated.first_rounds import load_round, rounds_in
     from gradveil.federated.plan import FederatedPlan
     from gradveil.federated.rounds import federate
+    from gradveil.federated.threats import threats_in
     from gradveil.leakage.identification import identify
     from gradveil.leakage.measuring import measure
     from gradveil.leakage.metrics import psnr
@@ -101,6 +102,7 @@ _HOMES = {
     "rounds_in": "federated.first_rounds",
     "search": "searching",
     "share": "client",
+    "threats_in": "federated.threats",
     "train": "training",
     "untrained_model": "models",
     "with_loss": "models.losses",
@@ -156,6 +158,7 @@ __all__ = [
     "search",
     "searching",
     "share",
+    "threats_in",
     "train",
     "training",
     "transforms",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def parse_threats(text: str) -> "tuple[Threat, ...]":
-    """Threats by name, from TOML files, or of trainings that `gradveil federate` made."""
+    """Threats by name, from TOML files, or of trainings that `gradveil federate` made or a Flower app recorded."""
     from gradveil.federated.threats import threats_in
     from gradveil.leakage.threat import parse_threat
     from gradveil.naming import split_names

@@ -1,6 +1,7 @@
 """What a federated app of somebody's own sent in its first rounds, as a mod wrote it down."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -8,7 +9,9 @@ from torch import Tensor, nn
 
 from gradveil.client import trainable_parameters
 from gradveil.errors import GradveilError
-from gradveil.io.tensors import part_of, read_tensors, write_tensors
+from gradveil.io.tensors import part_of, read_facts, read_tensors, write_tensors
+from gradveil.io.typed_json import from_fields
+from gradveil.leakage.threat import Clients
 from gradveil.models.structure import copy_module
 from gradveil.types import Gradients
 
@@ -17,20 +20,40 @@ WANTED = "round; a recording_mod writes them"
 
 
 def write_round(
-    folder: Path, number: int, node: str, before: Mapping[str, Tensor], after: Mapping[str, Tensor], lr: float
+    folder: Path,
+    number: int,
+    node: str,
+    before: Mapping[str, Tensor],
+    after: Mapping[str, Tensor],
+    lr: float,
+    clients: Clients | None = None,
 ) -> Path:
-    """Write the weights before a round, and the update (before - after) / lr of a node."""
+    """Write the weights before a round, the update (before - after) / lr of a node, and how nodes train where that is known."""
     moved = {name: one for name, one in before.items() if one.is_floating_point()}
     tensors = {f"state/{name}": tensor for name, tensor in before.items()}
     tensors |= {f"update/{name}": ((one.double() - after[name].double()) / lr).float() for name, one in moved.items()}
     path = folder / f"round-{number:06}-node-{node}.safetensors"
-    write_tensors(path, tensors, FORMAT, {"round": number, "node": node, "names": list(before)})
+    facts = {"round": number, "node": node, "names": list(before)}
+    if clients is not None:
+        facts["clients"] = asdict(clients)
+    write_tensors(path, tensors, FORMAT, facts)
     return path
 
 
 def rounds_in(folder: Path | str) -> list[Path]:
     """The rounds in a folder, earliest first."""
     return sorted(Path(folder).glob("round-*-node-*.safetensors"))
+
+
+def clients_of(path: Path) -> Clients:
+    """How the nodes of a round train, as its file says."""
+    raw = read_facts(path, WANTED, FORMAT).get("clients")
+    if raw is None:
+        raise GradveilError(f"{path}: does not say how participants train; record with clients=Clients(images=8)")
+    try:
+        return from_fields(Clients, raw)
+    except (ValueError, TypeError, GradveilError) as error:
+        raise GradveilError(f"{path}: does not say how participants train ({error})") from error
 
 
 def load_round(path: Path, model: nn.Module) -> tuple[nn.Module, Gradients]:

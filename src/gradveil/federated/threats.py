@@ -7,19 +7,27 @@ from pathlib import Path
 
 from gradveil.client import FedAvg, parse_client
 from gradveil.errors import GradveilError
+from gradveil.federated.first_rounds import clients_of, rounds_in
 from gradveil.federated.folder import SETTINGS
 from gradveil.federated.plan import LARGEST_PLAN, FederatedPlan
 from gradveil.io.files import parse_file
 from gradveil.io.typed_json import parse_json
 from gradveil.leakage.threat import Clients, Knowledge, Threat
 
+_SERVER = Knowledge(labels="read", order=False)
 
-def threats_in(folder: Path) -> tuple[Threat, ...]:
-    """What the server of a training in `folder` (`gradveil federate --out`) can attack: a threat per number of those summed.
 
-    It has no labels and no order of the images, batch norm is at work, and it attacks as the participants train.
+def threats_in(folder: Path | str) -> tuple[Threat, ...]:
+    """What the server of a training in `folder` can attack: a threat per number of those summed.
+
+    The folder is one of `gradveil federate --out`, or of rounds that a `recording_mod` wrote with `clients`. The server has no
+    labels and no order of the images, batch norm is at work, and it attacks as the participants train.
     """
-    plan, sums = parse_file(folder / SETTINGS, _parse, largest=2 * LARGEST_PLAN, remedy="expected a folder of federate")
+    folder = Path(folder)
+    if not (folder / SETTINGS).exists() and (rounds := rounds_in(folder)):
+        return (Threat(_called(folder), knows=_SERVER, clients=replace(clients_of(rounds[0]), batch_norm="train")),)
+    remedy = "expected a folder of federate, or of recorded rounds"
+    plan, sums = parse_file(folder / SETTINGS, _parse, largest=2 * LARGEST_PLAN, remedy=remedy)
     return tuple(threat_of(plan, count, name=f"{_called(folder)} sum of {count}") for count in sums)
 
 
@@ -38,7 +46,7 @@ def threat_of(plan: FederatedPlan, summed: int, *, name: str) -> Threat:
             optimizer=client.optimizer,
             momentum=client.momentum,
         )
-    return Threat(name, knows=Knowledge(labels="read", order=False), clients=clients)
+    return Threat(name, knows=_SERVER, clients=clients)
 
 
 def _called(folder: Path) -> str:

@@ -10,17 +10,20 @@ from flwr.clientapp.typing import ClientAppCallable
 from gradveil.errors import GradveilError
 from gradveil.federated.first_rounds import rounds_in, write_round
 from gradveil.federated.flower.mod import received_weights
+from gradveil.leakage.threat import Clients
 
 
-def recording_mod(folder: Path | str, *, rounds: int = 3, lr: float = 1.0) -> "RecordingMod":
+def recording_mod(
+    folder: Path | str, *, rounds: int = 3, lr: float = 1.0, clients: Clients | None = None
+) -> "RecordingMod":
     """A mod that keeps the weights and updates of an app's first rounds in `folder`, to be audited afterwards.
 
     What it writes is what the server sees. Put it before a defense mod to record what is defended. `lr` is the rate of the app's
-    training: divided by it, one step is a gradient.
+    training: divided by it, one step is a gradient. With `clients`, how the app trains, the folder is a threat model by itself.
     """
     if rounds < 1 or not 0 < lr < float("inf"):
         raise GradveilError(f"a recording mod needs at least 1 round and a rate above 0, got {rounds} and {lr:g}")
-    return RecordingMod(Path(folder), rounds, lr)
+    return RecordingMod(Path(folder), rounds, lr, clients)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class RecordingMod:
     folder: Path
     rounds: int = 3
     lr: float = 1.0
+    clients: Clients | None = None
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
@@ -44,7 +48,7 @@ class RecordingMod:
         for name, record in reply.content.array_records.items():
             before, after = (_tensors(one) for one in (received_weights(name, received, reply.content), dict(record)))
             if before.keys() == after.keys():
-                write_round(self.folder, number, node, before, after, self.lr)
+                write_round(self.folder, number, node, before, after, self.lr, self.clients)
         return reply
 
     def _round(self, message: Message, node: str) -> int:
