@@ -241,3 +241,16 @@ def test_the_page_of_results_is_what_the_records_say(tmp_path: Path) -> None:
     for path in write_summary(RESULTS, tmp_path / "results.md"):
         committed = ROOT / "docs" / path.relative_to(tmp_path)
         assert path.read_bytes() == committed.read_bytes(), f"{committed} is stale: run gradveil reproduce report"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["dask", pytest.param("ray", marks=pytest.mark.long)])
+def test_a_cluster_writes_the_same_record(backend: str, tmp_path: Path) -> None:
+    pytest.importorskip("distributed" if backend == "dask" else backend)
+    experiment = EXPERIMENTS["stages"]
+    alone, shared = (
+        run_experiment(experiment, "smoke", Lab(tmp_path / name, _load, workers=workers, backend=name))
+        for name, workers in (("loky", 1), (backend, 2))
+    )
+    assert shared == alone
