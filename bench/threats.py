@@ -19,7 +19,7 @@ from gradveil.report.page import write_page
 from gradveil.training.stage import Stage
 from gradveil.version import __version__
 
-DATASET, MODEL, IMAGES, ITERATIONS, EPOCHS = "fashion-mnist-tenth", "convnet-8", 32, 100, 6
+DATASET, MODEL, IMAGES, ITERATIONS, EPOCHS = "fashion-mnist-tenth", "lenet", 64, 200, 6
 FOLDER, RESULT = Path("runs/threats"), Path("docs/records/threats.json")
 
 
