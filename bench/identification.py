@@ -1,6 +1,6 @@
 """Does a search by short attacks find policies that protect? (`python -m bench.identification`)
 
-Ten policies each from `search --score identification`, from the published search and drawn at random, beside doing nothing and
+Ten policies each from `search --score identification`, from our search by S_pri and drawn at random, beside doing nothing and
 operations beyond the published 50 (`bench/beyond.py`). They are judged by an attacker who knows the policy, on images, networks
 (another seed, and another architecture) and seeds that no search has seen, and by the accuracy of short trainings. Takes about
 40 minutes on a core, goes on where it was killed, and writes its record after every part.
@@ -41,7 +41,7 @@ from gradveil.types import Dataset, to_unit
 DATASET, MODEL = "fashion-mnist-tenth", "lenet"
 FOLDER, RECORD = Path("runs/identification"), Path("docs/records/identification_search.json")
 POLICIES, KEEP = 60, 10
-# Both searches take a network after some training: the published one semi-trained, as published.
+# Both searches take a network after some training: the one by S_pri semi-trained, as published.
 SEMI_STEPS = 250
 # The judge: fresh networks, images that are kept for attacks, and another seed for draws and first guesses.
 # Model, training steps, iterations of the attack. Enough to find everybody on lenet, not on convnet-8.
@@ -85,7 +85,7 @@ def arms() -> dict[str, list[Policy]]:
     return {
         "identity": [IDENTITY],
         "random": random_policies(SEED, KEEP, channels=1),
-        "published search": found["grad-sim"],
+        "search by S_pri": found["grad-sim"],
         "search by identification": found["identification"],
     }
 
