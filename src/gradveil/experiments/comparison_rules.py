@@ -149,7 +149,7 @@ def better_than_others(hybrid: str) -> Rule:
         gaps = {one.row: paired(one, ours[0]) for one in others}
         known = {row: gap for row, gap in gaps.items() if gap is not None}
         accuracies = {one.row: one.accuracy for one in result.found.trained}
-        said = f"The hybrid: {words(ours[0])}. Above it by " + ", ".join(
+        said = f"The hybrid: {words(ours[0], result.tried)}. Above it by " + ", ".join(
             f"{points(gap)} points {row}" for row, gap in known.items()
         )
         n = count_images([*ours, *others])

@@ -68,13 +68,13 @@ def hides(what: str = "", attacker: str = "plain", *, least: Grade = "faint", **
         leaking = [(bare, one) for bare, one in pairs if leaks(one, tried)]
         bares = {id(bare): leaks(bare, tried) for bare, _ in pairs}
         before = f"Found without a defense: in {sum(bares.values())} of {len(bares)} settings."
-        after = _published_figure(pairs)
+        after = f"{_diverged([one for _, one in pairs])}{_published_figure(pairs)}"
         if leaking:
             bare, worst = max(leaking, key=lambda pair: percentile_of(pair[1]))
             plainly = sum(is_at_least(one, "recognisable") for _, one in leaking)
             said = (
-                f"{before} Behind it in {len(leaking)} of {len(pairs)}, recognisable in {plainly}. Most of all: {words(worst)}; "
-                f"without it above {percentile_of(bare):.0%}. {after}"
+                f"{before} Behind it in {len(leaking)} of {len(pairs)}, recognisable in {plainly}. Most of all: "
+                f"{words(worst, tried)}; without it above {percentile_of(bare):.0%}. {after}"
             )
             if any(is_at_least(one, least) for _, one in leaking):
                 return Verdict("does not hold", said, n)
@@ -113,21 +113,29 @@ def found(attacker: str = "plain", *, least: Grade = "faint", **wanted: str) -> 
         # Few images may rank higher on average elsewhere, and be within luck.
         most = max(leaking or seen or cells, key=percentile_of)
         counted = "" if len(cells) == 1 else f"Found in {len(leaking)} of {len(cells)} settings, most of all: "
-        said, n = f"{counted}{words(most)}.", count_images(cells)
+        said, n = f"{counted}{words(most, result.tried)}.", count_images(cells)
         if leaking:
             return Verdict("holds", said, n)
         if all(map(protects, cells)):
             return Verdict("does not hold", said, n)
         if seen:
-            said += f" It is found, but not {least}. Other experiments attack other networks."
+            said += f" It is found, but not {least}."
+        if least != "faint":
+            said += " Other experiments attack other networks."
             return Verdict("undecided", said, n, "longer attacks on wider networks")
-        return Verdict("undecided", said, n, images_to_decide(most))
+        return Verdict("undecided", said, n, images_to_decide(most, result.tried))
 
     what = "found" if least == "faint" else f"found, and {least}"
     return Rule(
         f"Holds if images are {what}. Does not hold if on average they rank above at most {TOLERANCE:.0%} of others (upper end).",
         decide,
     )
+
+
+def _diverged(cells: Sequence[Attacked]) -> str:
+    """Where most runs ended in no picture at all, nothing found says little."""
+    most = sum(2 * one.diverged > one.n for one in cells)
+    return f"Behind it most runs diverged in {most} of {len(cells)}. " if most else ""
 
 
 def _published_figure(pairs: Sequence[tuple[Attacked, Attacked]]) -> str:

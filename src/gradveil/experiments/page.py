@@ -18,6 +18,8 @@ from gradveil.report.markdown import markdown_table, markdown_text
 from gradveil.scores import Estimate
 
 SHOWN_OPERATIONS = 10
+# Figures of a record whose names leave something open.
+MEASURED = {"attack_seconds": "seconds of an attack on one image, as published"}
 
 
 def write_experiment_page(experiment: Experiment, result: Result, folder: Path) -> list[Path]:
@@ -92,6 +94,7 @@ def _row(result: Result, one: Attacked) -> dict[str, str]:
     row |= {f"{SHORT[source]}": _psnr(beside.get(source)) for source in WITH_TABLES} if one.published else {}
     row |= {
         "found": found_in(one, result.tried),
+        "others": str(max(one.decoys, default=0)),
         "ranks above (95%)": format_rank(one.identified),
         "first": format_first(one.identified),
         "placebo": NOTHING if one.identified_placebo is None else f"{one.identified_placebo.percentile:.0%}",
@@ -172,5 +175,8 @@ def _trainings(result: Result) -> list[str]:
 def _figures(result: Result) -> list[str]:
     """Numbers with a name."""
     figures = result.found.figures or {}
-    rows = [{"measured": name.replace("_", " "), "value": f"{value:,.4g}"} for name, value in sorted(figures.items())]
+    rows = [
+        {"measured": MEASURED.get(name, name.replace("_", " ")), "value": f"{value:,.4g}"}
+        for name, value in sorted(figures.items())
+    ]
     return [*markdown_table(rows), ""] if rows else []

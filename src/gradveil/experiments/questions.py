@@ -19,7 +19,10 @@ Results = Mapping[str, Result]
 Row = dict[str, str]
 
 
-MEANT = "A policy with a low S_pri is meant to be private, so that it should go with both figures: lower where they are lower."
+MEANT = (
+    "A policy with a low S_pri is meant to be private, so that it should go with both figures: lower where they are lower. "
+    "Spearman decides here; claim 7 is about Pearson."
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,9 @@ def which_score_is_best(results: Results) -> Answer | None:
         )
     else:
         short = "None is clearly better at identification than the published one, which therefore stays the default."
-    elsewhere = "Another network at another stage, attacked by who knows the policy, is in the appendix about predictors."
+    elsewhere = (
+        "Another network at another stage, attacked by who knows the policy, is in the appendix about predictors."
+    )
     return Answer(short, (*lines, elsewhere))
 
 
@@ -177,6 +182,7 @@ def where_do_attacks_succeed(results: Results) -> Answer | None:
             "attack": one.attack,
             "found": found_in(one, tried),
             "n": str(one.n),
+            "others": str(max(one.decoys)),
             "ranks above (95%)": format_rank(one.identified),
             "first": format_first(one.identified),
             "placebo (95%)": format_rank(one.identified_placebo),

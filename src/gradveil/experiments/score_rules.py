@@ -163,13 +163,13 @@ def predicts(claimed: float = CLAIMED_PEARSON) -> Rule:
         n = f"{found.pearson.n} policies"
         if decisive.low > claimed / 2:
             return Verdict("holds", said, n)
-        if decisive.high < claimed:
+        if decisive.high < claimed / 2:
             return Verdict("does not hold", said, n)
         return Verdict("undecided", said, n, "more policies, and more images for each")
 
     return Rule(
         f"Holds if the correlation, without the noise of both sides, is clearly above half of the claimed {claimed:g}. Does not "
-        "hold if it is clearly below the claimed one.",
+        "hold if it is clearly below.",
         decide,
     )
 

@@ -29,13 +29,13 @@ What the papers claim, tried again with the commands below. `gradveil reproduce 
 What the figures mean:
 
 - **Ranks above** decides: the fraction of other images of its class that look less like what was rebuilt than the private image
-  does. 50% is chance. **First** is how many private images look more like it than all others of their class do. Images are
-  **found** if ranks are higher, or more are first, than luck allows, and than with the placebo
+  does. 50% is chance. **First** is how many private images look more like it than all of these do. The **others** are 100, or as
+  many as there are. Images are **found** if ranks are higher, or more are first, than luck allows, and than with the placebo
   ([how alike is measured, and what "leaks" means](leakage.md)).
 - What is found is **exact** (more than half of the images come more than {exact:g} dB nearer than a guess), **recognisable**
-  (more than half are first) or **faint** (anything less). **Not shown** is what luck may explain.
+  (more than half are first) or **faint** (found, but at most half are first). **Not shown** is what luck may explain.
 - A **plain** attacker ignores the defense, an **adaptive** one knows it. A **setting** is a network, its data and stage, and an
-  attack.
+  attack; behind defenses, every defense is one more.
 - **Placebo** is the rank of an image by what was rebuilt from another one. Images that are easy to rank do so by luck too, and
   the same images stand behind many settings.
 - **Detail** is how many dB nearer than a guess without the gradient the attacker comes to the private image, on average. Below 0

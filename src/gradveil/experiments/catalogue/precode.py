@@ -55,7 +55,7 @@ PRECODE = Experiment(
     ),
     shows_trainings=True,
     differs="Fashion-MNIST stands for CIFAR-10 and CIFAR-100; mlp of width 256; images of 32x32; 4 epochs; 30 "
-    "images of Medical MNIST, 100 of Fashion-MNIST; 40 iterations of idlg and cpl, 200 of adam+cosine, without restarts.",
+    "images of Medical MNIST, 100 of Fashion-MNIST; 40 iterations of idlg and cpl, 200 of adam+cosine, without restarts; no dlg.",
 )
 
 SIZES, BETAS = (64, 128, 256, 512), ("0.1", "0.01", "0.001", "0.0001")
