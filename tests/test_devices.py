@@ -49,9 +49,12 @@ from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.store import read_records
 from gradveil.models import build, untrained_model
 from gradveil.progress import Advance, Unit, ignore
+from gradveil.recommending import RecommendPlan, recommend
+from gradveil.recommending.plan import Level
 from gradveil.scores import IdentificationScore, Scorer
 from gradveil.scores.privacy import SCORES, Score
 from gradveil.searching import SearchPlan, search
+from gradveil.searching.ranking import rank
 from gradveil.training import Recipe, train
 from gradveil.training.early import train_steps
 from gradveil.training.stage import Stage
@@ -205,6 +208,22 @@ def test_a_search_finds_the_same(strict: Device, few: Dataset, lenet: nn.Module)
     assert search(replace(one, device=strict), plan=plan) == search(one, plan=plan)
 
 
+def test_single_operations_rank_the_same(strict: Device, few: Dataset, lenet: nn.Module, tmp_path: Path) -> None:
+    one = Scorer(lenet, lenet, few.test, images=2, batches=1, batch_size=4)
+    policies = [Policy.parse(name) for name in ("3", "18")]
+    found = [
+        rank(scorer, tmp_path / f"{scorer.device}.sqlite3", policies) for scorer in (replace(one, device=strict), one)
+    ]
+    assert found[0] == found[1]
+
+
+def test_a_recommendation_is_the_same(strict: Device, few: Dataset, tmp_path: Path) -> None:
+    levels = (Level(2, 2, 1, 1), Level(4, 2, 1, 1))
+    plan = RecommendPlan("lenet-4", ("gaussian:0.1", "batch:2"), levels=levels, check=8)
+    found = [recommend(replace(plan, device=one), few, tmp_path / one.kind) for one in (strict, CPU)]
+    assert replace(found[0], minutes=found[1].minutes) == found[1]
+
+
 def test_a_study_of_another_device_is_refused(strict: Device, few: Dataset, lenet: nn.Module, tmp_path: Path) -> None:
     one = Scorer(lenet, lenet, few.test, images=2, batches=1, batch_size=4)
     plan = SearchPlan(policies=1, keep=1, fresh=1)
@@ -230,7 +249,9 @@ def killed_after_two_steps(title: str, total: int, unit: Unit) -> Iterator[Advan
     yield advance
 
 
-@pytest.mark.parametrize("defense", [Prune(0.5), parse_defense("dp-sgd")], ids=str)
+@pytest.mark.parametrize(
+    "defense", [Prune(0.5), *map(parse_defense, ("dp-sgd", "precode:k=4", "soteria:0.4"))], ids=str
+)
 def test_a_training_ends_with_the_same_weights(defense: Defense, strict: Device, few: Dataset, tmp_path: Path) -> None:
     recipe = Recipe(epochs=2, batch_size=24)
     one = train(few, "lenet-4", tmp_path / "cpu", recipe=recipe, defense=defense)

@@ -45,8 +45,9 @@ class CandidateAttacks:
             # What fits an untrained network fits one after some steps, which take time.
             stage = Stage() if self.stage.unit == "steps" else self.stage
             network = self.source.at(stage, candidate.defense)
+            module = self.plan.device.place(network.module)
             for scenario in self._scenarios(candidate, network, self.plan.levels[0].iterations):
-                Share.of(scenario, network.module, self.dataset.train, unit, self.dataset.test).adapted_attack(scenario)
+                Share.of(scenario, module, self.dataset.train, unit, self.dataset.test).adapted_attack(scenario)
         except GradveilError as error:
             return error
         return None
