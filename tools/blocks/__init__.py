@@ -7,6 +7,7 @@ from blocks import attacks, audits, defenses, faults, recommending, searches, sp
 # The writer of a block, and the names of the records it takes.
 WRITERS: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
     "demo": (audits.demo, "demo"),
+    "paper-audit": (audits.paper_audit, "paper-audit"),
     "leakage": (audits.leakage, "leakage"),
     "no-gradient": (audits.no_gradient, "leakage"),
     "calibrated": (audits.calibrated, "leakage"),

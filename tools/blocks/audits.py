@@ -87,3 +87,13 @@ def calibrated(record: dict[str, Any]) -> str:
             f"p = {row['uniform_p']:.2f} | {row['below_5_percent']} of {row['groups']} |"
         )
     return text(lines)
+
+
+def paper_audit(record: dict[str, Any]) -> str:
+    """What `gradveil audit --dry-run --json` printed for an audit as large as the papers'."""
+    slowest = max(one["seconds_per_iteration"] for one in record["costs"])
+    return (
+        f"That audit on our {record['device']} ([record](records/paper-audit.json)): {record['jobs']:,} attacks, "
+        f"{record['iterations']:,} iterations of at most {slowest:.2f} s, {record['memory_mb'] / 1000:.1f} GB per worker, "
+        f"{record['worker_seconds'] / 86400:.1f} days with one worker.\n"
+    )
