@@ -140,7 +140,7 @@ def _answer(question: str, one: Figures | None, named: Sequence[Figures], plan: 
             if unsure
             else ""
         )
-        return Answer(question, None, "nothing", f"nothing that was tried is shown to.{also}")
+        return Answer(question, None, "nothing", f"nothing that was tried is shown to help.{also}")
     called = f"{one.name} ({one.note})" if one.note else one.name
     n = _count(one)
     said = {
