@@ -31,8 +31,7 @@ def as_accurate(row: str, *, every_epoch: bool = False) -> Rule:
         for where, gap in gaps.items():
             bare, defended = (mean_accuracy(result, where, one) for one in (UNDEFENDED, row))
             said = f"{' on '.join(where)}: {bare:.1%} without, {defended:.1%} with {row}; {_points(gap)} points lost {when}."
-            own = [one for one in result.found.trained if (one.model, one.dataset, one.row) == (*where, row)]
-            if all(map(hardly_learned, own)):
+            if all(map(hardly_learned, result.trainings(*where, row))):
                 said += " With it the network hardly learned: other rates or more epochs may do better."
             pairs = "one training each" if gap.n == 1 else f"{gap.n} trainings each"
             level = within(gap, NOTABLE_ACCURACY)
@@ -127,7 +126,7 @@ def _gap(pairs: Sequence[tuple[Trained, Trained]], *, every_epoch: bool) -> Spre
 
 def mean_accuracy(result: Result, where: tuple[str, str], row: str) -> float | None:
     """After the last epoch, over trainings; `where` is a network and its data."""
-    found = [one.accuracy for one in result.found.trained if (one.model, one.dataset, one.row) == (*where, row)]
+    found = [one.accuracy for one in result.trainings(*where, row)]
     return float(np.mean(found)) if found else None
 
 

@@ -1,10 +1,11 @@
 """What was found in one cell: one attack on one network behind one defense, on all images."""
 
 import math
+from collections.abc import Callable
 
 from gradveil.auditing.plan import TOLERANCE
 from gradveil.auditing.power import images_needed
-from gradveil.auditing.verdicts import EXACT, Grade
+from gradveil.auditing.verdicts import EXACT, GRADES, Grade
 from gradveil.datasets.catalogue import DATASETS
 from gradveil.datasets.names import parse_name
 from gradveil.experiments.records import Attacked, Trained
@@ -13,7 +14,6 @@ from gradveil.proportions import binomial_p
 from gradveil.statistics import group_means, mean_interval
 
 SIGNIFICANT = 0.05
-GRADES: tuple[Grade, ...] = ("nothing found", "faint", "recognisable", "exact")
 # A network that classifies less than so many times as well as guessing hardly learned.
 HARDLY = 2.0
 # Beyond so many times as many nobody would go.
@@ -67,7 +67,8 @@ def found_in(one: Attacked, tried: int) -> str:
 
 def is_at_least(one: Attacked, grade: Grade) -> bool:
     """Whether what is found has this grade or a higher one."""
-    return GRADES.index(grade_of(one)) >= GRADES.index(grade)
+    highest_first = list(GRADES)
+    return highest_first.index(grade_of(one)) <= highest_first.index(grade)
 
 
 def percentile_of(one: Attacked) -> float:
@@ -128,20 +129,21 @@ def chance_of(dataset: str) -> float | None:
 
 def _over_placebo(one: Attacked) -> list[float]:
     """Percentiles less those of the placebo, a mean for every message."""
-    gaps = [
-        ((placebo - rank) / decoys, message)
-        for message, rank, placebo, decoys in zip(one.messages, one.ranks, one.placebo, one.decoys, strict=True)
-        if decoys and placebo
-    ]
-    return group_means(*zip(*gaps, strict=True)) if gaps else []
+    return _by_message(one, lambda rank, placebo, decoys: (placebo - rank) / decoys)
 
 
 def _more_firsts_p(one: Attacked) -> float:
     """p of an exact sign test: in how many messages are more images first than by the placebo, and in how many fewer?"""
+    changes = _by_message(one, lambda rank, placebo, _: float(rank == 1) - float(placebo == 1))
+    unlike = [change for change in changes if change]
+    return binomial_p(sum(change > 0 for change in unlike), len(unlike), 0.5) if unlike else 1.0
+
+
+def _by_message(one: Attacked, compare: Callable[[int, int, int], float]) -> list[float]:
+    """What `compare` says of an image's rank, its placebo's and the number of decoys, a mean for every message."""
     known = [
-        (float(rank == 1) - float(placebo == 1), message)
+        (compare(rank, placebo, decoys), message)
         for message, rank, placebo, decoys in zip(one.messages, one.ranks, one.placebo, one.decoys, strict=True)
         if decoys and placebo
     ]
-    changes = [change for change in group_means(*zip(*known, strict=True)) if change]
-    return binomial_p(sum(change > 0 for change in changes), len(changes), 0.5) if changes else 1.0
+    return group_means(*zip(*known, strict=True)) if known else []

@@ -99,9 +99,7 @@ def alike(*there: dict[str, str], here: dict[str, str], detail: bool = False) ->
 def _if_learned(result: Result, pair: Sequence[Attacked], verdict: Verdict) -> Verdict:
     """The verdict on a pair, undecided where one of the two trained networks classifies little better than by guessing."""
     for cell in pair:
-        own = [
-            one for one in result.found.trained if (one.dataset, one.model, one.row) == (*cell.setting[:2], cell.row)
-        ]
+        own = result.trainings(cell.model, cell.dataset, cell.row)
         if cell.stage.startswith("trained") and own and all(map(hardly_learned, own)):
             accuracy = sum(one.accuracy for one in own) / len(own)
             said = f"{verdict.why} With {cell.row} the network hardly learned: {accuracy:.0%} are classified right."

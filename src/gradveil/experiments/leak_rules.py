@@ -66,8 +66,8 @@ def hides(what: str = "", attacker: str = "plain", *, least: Grade = "faint", **
         tried, n = result.tried, count_images([one for _, one in pairs])
         tested = [(bare, one) for bare, one in pairs if leaks(bare, tried)]
         leaking = [(bare, one) for bare, one in pairs if leaks(one, tried)]
-        bares = {id(bare): leaks(bare, tried) for bare, _ in pairs}
-        before = f"Found without a defense: in {sum(bares.values())} of {len(bares)} settings."
+        bares = list({id(bare): bare for bare, _ in pairs}.values())
+        before = f"Found without a defense: in {sum(leaks(one, tried) for one in bares)} of {len(bares)} settings."
         after = f"{_diverged([one for _, one in pairs])}{_published_figure(pairs)}"
         if leaking:
             bare, worst = max(leaking, key=lambda pair: percentile_of(pair[1]))

@@ -205,6 +205,10 @@ class Result:
     settings: tuple[str, ...]
     found: Pieces
 
+    def trainings(self, model: str, dataset: str, row: str) -> list[Trained]:
+        """Those of one network on its data behind one defense."""
+        return [one for one in self.found.trained if (one.model, one.dataset, one.row) == (model, dataset, row)]
+
     @property
     def tried(self) -> int:
         """How many cells were attacked whose images have others to rank among; tests of one cell are corrected for it."""
