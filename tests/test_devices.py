@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,7 @@ from gradveil.cli.options import DeviceOptions
 from gradveil.client import Aggregate, FedAvg, share
 from gradveil.datasets import load
 from gradveil.defenses import DEFENSES, EXAMPLES, Defense, GaussianNoise, Prune, parse_defense
+from gradveil.defenses.costs import cost_of
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.federated import FederatedPlan, federate
@@ -206,6 +208,14 @@ def test_a_search_finds_the_same(strict: Device, few: Dataset, lenet: nn.Module)
     one = Scorer(lenet, lenet, few.test, images=4, batches=1, batch_size=4)
     plan = SearchPlan(policies=3, keep=1, fresh=1)
     assert search(replace(one, device=strict), plan=plan) == search(one, plan=plan)
+
+
+@pytest.mark.parametrize("name", ["3-1-7", "precode:k=4", "dp-sgd"])
+def test_what_a_defense_costs_is_measured_there(name: str, strict: Device, few: Dataset, lenet: nn.Module) -> None:
+    images, defense = few.train.take(range(4)), parse_defense(name)
+    there = cost_of(defense, strict.place(lenet), images, repeats=3, clock=time.perf_counter)
+    assert there.extra_parameters == cost_of(defense, lenet, images, repeats=3).extra_parameters
+    assert there.seconds > 0
 
 
 def test_single_operations_rank_the_same(strict: Device, few: Dataset, lenet: nn.Module, tmp_path: Path) -> None:

@@ -1,17 +1,19 @@
 """`gradveil defenses`: which defenses there are, what they prove and what they cost."""
 
+import time
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from gradveil.cli.options import DEFAULT_MODEL, EMBEDDED, DatasetOption, ModelOption, RunOptions
+from gradveil.cli.options import DEFAULT_MODEL, EMBEDDED, DatasetOption, DeviceOptions, ModelOption, RunOptions
 from gradveil.cli.output import emit, print_table
 from gradveil.errors import GradveilError
 
 if TYPE_CHECKING:
     from gradveil.defenses import Defense
     from gradveil.defenses.costs import Cost
+    from gradveil.devices import Device
 
 SETTINGS = "settings and defaults"
 
@@ -30,6 +32,7 @@ def defenses(
     steps: Annotated[int | None, Option(help="For epsilon: how many steps are taken.", min=0)] = None,
     delta: Annotated[float | None, Option(help="For epsilon: delta. Default: that of the defense.")] = None,
     epsilon: Annotated[float | None, Option(help="Find the noise of dp-sgd that proves this epsilon.")] = None,
+    where: DeviceOptions,
     options: RunOptions,
 ) -> None:
     """List the defenses: settings, what they prove and, with --measure, what they cost.
@@ -50,7 +53,7 @@ def defenses(
     if not (images is steps is delta is epsilon is None):
         rows[0] = _with_epsilon(rows[0], images, batch, steps, delta, epsilon)
     if measure:
-        rows = _with_costs(rows, model or DEFAULT_MODEL, dataset, batch, repeats, options)
+        rows = _with_costs(rows, model or DEFAULT_MODEL, dataset, batch, repeats, where.choose(), options)
     if options.json:
         emit({"defenses": [asdict(row) | {"defense": str(row.defense)} for row in rows]})
     elif name:
@@ -124,21 +127,24 @@ def _with_epsilon(
 
 
 def _with_costs(
-    rows: list[DefenseFacts], model: str, dataset: str, batch: int, repeats: int, options: RunOptions
+    rows: list[DefenseFacts], model: str, dataset: str, batch: int, repeats: int, device: "Device", options: RunOptions
 ) -> list[DefenseFacts]:
     from gradveil.defenses.costs import cost_of
+    from gradveil.devices import CPU
     from gradveil.models import untrained_model
     from gradveil.parallel import using_one_thread
 
     loaded = options.load(dataset)
     if batch > len(loaded.train):
         raise GradveilError(f"a batch of {batch} is more than the {len(loaded.train)} images there are")
-    network, images = untrained_model(model, loaded, seed=options.seed).train(), loaded.train.take(range(batch))
+    network = device.place(untrained_model(model, loaded, seed=options.seed).train())
+    images = loaded.train.take(range(batch))
+    clock = time.process_time if device == CPU else time.perf_counter
     measured = []
     for row in rows:
         try:
             with using_one_thread():
-                cost = cost_of(row.defense, network, images, repeats=repeats, seed=options.seed)
+                cost = cost_of(row.defense, network, images, repeats=repeats, clock=clock, seed=options.seed)
             measured.append(replace(row, cost=cost))
         except GradveilError as error:
             # One that does not fit this network is no reason to say nothing of the others.

@@ -9,6 +9,7 @@ from torch import nn
 
 from gradveil.client import Client, share, trainable_parameters
 from gradveil.defenses.base import Defense, NoDefense
+from gradveil.devices import CPU
 from gradveil.errors import GradveilError
 from gradveil.types import Batch, ImageSet, to_unit
 
@@ -44,6 +45,8 @@ def cost_of(
 ) -> Cost:
     """What a step on `images` costs with the defense on `model`, from transforming the images to what is shared.
 
+    It is taken where the model is. The `clock` of a process does not count what another device does.
+
     Steps with and without alternate and take turns in going first, so that whatever else the machine does slows both; the first
     of each does not count. A slow defense gets fewer than `repeats` pairs, at least three.
     """
@@ -72,7 +75,10 @@ def cost_of(
 
 def _step(defense: Defense, network: nn.Module, images: ImageSet, client: Client, *, seed: int) -> None:
     seen = defense.images(images.images, seed=seed, indices=torch.arange(len(images)))
-    defense.share(client, network, Batch(to_unit(seen), images.labels), seed=seed)
+    where = next(network.parameters()).device
+    shared = defense.share(client, network, Batch(to_unit(seen).to(where), images.labels.to(where)), seed=seed)
+    if where.type != CPU.kind:  # what is not read may not be computed yet
+        next(iter(shared.values())).sum().item()
 
 
 def _parameters(model: nn.Module) -> int:

@@ -30,7 +30,7 @@ What the figures mean:
 
 - **Ranks above** decides: the fraction of other images of its class that look less like what was rebuilt than the private image
   does. 50% is chance. **First** is how many private images look more like it than all of these do. The **others** are 100, or as
-  many as there are. Images are **found** if ranks are higher, or more are first, than luck allows, and than with the placebo
+  many as there are. Images are **found** if ranks are higher, or more images first, than luck explains, and than the placebo's
   ([how alike is measured, and what "leaks" means](leakage.md)).
 - What is found is **exact** (more than half of the images come more than {exact:g} dB nearer than a guess), **recognisable**
   (more than half are first) or **faint** (found, but at most half are first). **Not shown** is what luck may explain.
@@ -54,8 +54,8 @@ How sure a verdict is:
   was written before the record was made, unless the verdict says that it was not. **Clearly** means that the whole interval
   lies on that side.
 - Whether images are found is tested at 5%, corrected for the number of cells of the experiment: rows of its tables. This
-  correction, and that images have to rank above their placebo, came after the records were seen. Where that changes a verdict, it
-  says so.
+  correction, and that images have to rank above their placebo, came after the records were seen. A verdict that is another one
+  without the placebo says so.
 - Intervals are at 95%, over the images that n counts. They say nothing of other seeds: a network was trained once, unless n
   counts trainings. Records were made on several machines. There the same seed rounds differently, so that the same network can
   have other figures in two experiments, by less than their intervals.
