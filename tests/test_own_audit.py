@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import gradveil as gv
 from gradveil.attacks import ClosedForm
 from gradveil.client import FedAvg
-from gradveil.datasets import images_from_loader
+from gradveil.datasets import dataset_from_loader, images_from_loader
 from gradveil.errors import GradveilError
 from gradveil.federated.flower.setup import NO_TELEMETRY
 from gradveil.types import Dataset, to_unit
@@ -66,9 +66,11 @@ def test_a_loader_comes_back_as_the_pixels_it_was_made_of(fashion: Dataset) -> N
     for loader, hint in (
         (own_loader(fashion), "give the mean and std that it normalises by"),
         (
-            [(ones, torch.rand(2, 10))],
-            r"one label from 0 on per image, whole numbers \(2,\), got torch.float32 \(2, 10\)",
+            [(ones, torch.rand(2))],
+            r"one label from 0 on per image, whole numbers \(2,\), or 0 and 1 \(2, labels\), got torch.float32 \(2,\)",
         ),
+        ([(ones, torch.full((2, 3), 0.5))], "expected 0 or 1 per image and label, got 0.5 to 0.5"),
+        ([(ones, torch.ones(2, 3)), (ones, torch.ones(2, 4))], r"of one shape in all batches, got \(2, 3\), \(2, 4\)"),
         ([(ones[0], torch.zeros(2))], "expected images"),
         ([{"image": ones}], "expected batches"),
         ([], "at least one batch"),
@@ -88,6 +90,44 @@ def test_a_model_object_and_its_loader_are_audited(fashion: Dataset, tmp_path: P
     assert {record.scenario.device for record in undefended} == {"cpu"}
     with pytest.raises(GradveilError, match="both mean and std"):
         gv.audit_model(model, own_loader(fashion), tmp_path, mean=MEAN)
+
+
+def test_images_with_several_labels_are_ranked_among_those_with_the_same(fashion: Dataset, tmp_path: Path) -> None:
+    chance = torch.Generator().manual_seed(0)
+    targets = (torch.rand(300, 3, generator=chance) < 0.5).float()
+    targets[0] = 1
+    images = (to_unit(fashion.train.images[:300]) - MEAN[0]) / STD[0]
+    loader = DataLoader(TensorDataset(images, targets), batch_size=32, shuffle=True)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.Sigmoid(), nn.Linear(64, 3))
+    told = gv.Knowledge(labels="known")
+    threats = [gv.Threat("alone", knows=told), gv.Threat("pair", knows=told, clients=gv.Clients(images=2))]
+    study = gv.audit_model(
+        model, loader, tmp_path, mean=MEAN, std=STD, loss="bce", attacks=[gv.attacks.idlg(iterations=60)],
+        threats=threats, images=4,
+    )  # fmt: skip
+    bare = [one for one in study.run.records if one.scenario.defense == "none"]
+    alone = [one for one in bare if one.scenario.batch == 1]
+    assert [one.rank.rank for one in alone if one.rank] == [1] * 4
+    assert {one.labels_read for one in alone} == {1.0}
+    # Small groups last: the audited images have others with the same labels, which an attacker who knows these may know too.
+    sets = {tuple(map(int, one)) for one in targets.tolist()}
+    assert {one.label for one in alone} <= {
+        "+".join(str(at) for at, there in enumerate(one) if there) or "no label" for one in sets
+    }
+    assert {one.guess for one in alone} == {"the mean of the public images of the class"}
+    found = images_from_loader(loader, mean=MEAN, std=STD, classes=("cat", "dog", "person"))
+    assert "cat+dog+person" in found.classes
+    data = dataset_from_loader(loader, mean=MEAN, std=STD)
+    for record in bare:
+        assert record.rank is not None
+        assert {data.train.classes[int(data.train.labels[one])] for one in record.rank.decoys} == {record.label}
+    assert torch.equal(data.train.learned.unique(dim=0), data.test.learned.unique(dim=0))
+    with pytest.raises(GradveilError, match='several labels each: say the loss, loss="bce"'):
+        gv.audit_model(model, loader, tmp_path / "no", mean=MEAN, std=STD)
+    with pytest.raises(GradveilError, match="one shape in both loaders"):
+        dataset_from_loader(loader, own_loader(fashion), mean=MEAN, std=STD)
+    with pytest.raises(GradveilError, match="training here is with one label per image"):
+        gv.train(data, "lenet", tmp_path / "training")
 
 
 def test_a_model_object_is_audited_under_threats(fashion: Dataset, tmp_path: Path) -> None:

@@ -12,11 +12,16 @@ from gradveil.errors import GradveilError
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Labelled private images in memory: `images` uint8 (N, C, H, W), `labels` int64 (N,), `classes` their names."""
+    """Labelled private images in memory: `images` uint8 (N, C, H, W), `labels` int64 (N,), `classes` their names.
+
+    Where images have several labels each, those that have the same ones are a class, and `targets` says which labels it has: 0 and
+    1, float (classes, labels).
+    """
 
     images: Tensor
     labels: Tensor
     classes: tuple[str, ...]
+    targets: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] not in (1, 3):
@@ -31,6 +36,14 @@ class ImageSet:
             raise GradveilError(
                 f"labels must lie in 0..{len(self.classes) - 1} for {len(self.classes)} classes, "
                 f"got {int(self.labels.min())}..{int(self.labels.max())}"
+            )
+        if self.targets is not None and (
+            self.targets.ndim != 2
+            or len(self.targets) != len(self.classes)
+            or not bool(((self.targets == 0) | (self.targets == 1)).all())
+        ):
+            raise GradveilError(
+                f"expected 0 and 1 per class and label, ({len(self.classes)}, labels), got {tuple(self.targets.shape)}"
             )
 
     def __len__(self) -> int:
@@ -48,6 +61,24 @@ class ImageSet:
         """The images at `indices`, in that order."""
         chosen = torch.as_tensor(indices, dtype=torch.int64)
         return replace(self, images=self.images[chosen], labels=self.labels[chosen])
+
+    @property
+    def learned(self) -> Tensor:
+        """What a network learns to say of each image: its label, or 0 and 1 per label, float (N, labels)."""
+        return self.labels if self.targets is None else self.targets[self.labels]
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs such a network has."""
+        return len(self.classes) if self.targets is None else self.targets.shape[1]
+
+    def like(self, learned: Tensor) -> Tensor:
+        """The images of which a network learns to say this: a label, or 0 and 1 per label."""
+        if learned.ndim == 0:
+            return self.images[self.labels == learned.cpu()]
+        if self.targets is None or self.targets.shape[1:] != learned.shape:
+            return self.images[:0]
+        return self.images[(self.targets == learned.cpu()).all(1)[self.labels]]
 
 
 # Participants share gradients of training images; papers attack test images, which the network has never seen.

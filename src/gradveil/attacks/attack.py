@@ -57,6 +57,10 @@ class Attack(Protocol):
         """Whether the result shows the private images rather than those that the network saw."""
         return False
 
+    def with_known_statistics(self) -> "Attack":
+        """The attack of an attacker who has the batch statistics; one that does not search stays as it is."""
+        return self
+
     def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> "Attack":
         """The attack of an attacker who knows the defense; an attack that does not search stays as it is."""
         return self

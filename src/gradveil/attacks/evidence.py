@@ -6,10 +6,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.client import Client, batch_norm_mode, share, trainable_parameters
 from gradveil.errors import GradveilError, NotFinite
 from gradveil.models import ImageShape
+from gradveil.models.batch_statistics import BatchStatistics
 from gradveil.models.losses import BinaryCrossEntropy, loss_function
 from gradveil.models.stochastic import drawing
 from gradveil.types import Gradients, ImageSet
@@ -28,6 +30,7 @@ class Evidence:
     - `labels`: int64 (images,), or None when unknown; of a multi-label loss also 0 and 1, float (images, classes).
     - `client`: how a participant computes what it shares.
     - `public`: images of the same kind that are not private.
+    - `statistics`: mean and variance of the private batch in layers of batch norm, which the model must have in training mode.
 
         Evidence(model, share(model, batch), (1, 28, 28), labels=batch.labels)
     """
@@ -39,6 +42,7 @@ class Evidence:
     labels: Tensor | None = None
     client: Client = share
     public: ImageSet | None = None
+    statistics: BatchStatistics | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.images <= MOST_IMAGES:
@@ -49,6 +53,7 @@ class Evidence:
         check_gradients(self.model, self.gradients)
         names = trainable_parameters(self.model)[0]
         object.__setattr__(self, "gradients", {name: self.gradients[name].detach() for name in names})
+        check_statistics(self.model, self.statistics or {})
         classes = self.classes
         if self.labels is None:
             return
@@ -103,3 +108,15 @@ def check_gradients(model: nn.Module, gradients: Gradients) -> None:
             raise GradveilError(f"gradient {name!r}: expected {tuple(parameter.shape)}, got {tuple(shared.shape)}")
         if not bool(torch.isfinite(shared).all()):
             raise NotFinite(f"gradient {name!r}: expected finite values, got NaN or infinity")
+
+
+def check_statistics(model: nn.Module, statistics: BatchStatistics) -> None:
+    """Refuse mean and variance that no batch norm layer of the model, at work, can have seen."""
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, _BatchNorm) and layer.training}
+    for name, moments in statistics.items():
+        if name not in layers:
+            raise GradveilError(f"batch statistics: {name!r} is no batch norm layer of the model in training mode")
+        for tensor in moments:
+            if tensor.shape != (layers[name].num_features,) or not bool(torch.isfinite(tensor).all()):
+                expected = f"finite mean and variance of {layers[name].num_features} channels"
+                raise GradveilError(f"batch statistics of {name!r}: expected {expected}, got {tuple(tensor.shape)}")

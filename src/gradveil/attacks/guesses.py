@@ -38,11 +38,11 @@ def public_by_image(evidence: Evidence) -> list[Tensor | None]:
     public = evidence.public
     if public is None or public.image_shape != evidence.image_shape or len(public) < 2:
         return [None] * evidence.images
-    if evidence.labels is None or evidence.labels.ndim > 1:
+    if evidence.labels is None:
         return [public.images] * evidence.images
-    labels = evidence.labels.tolist()
-    chosen = {label: public.images[public.labels == label] for label in labels}
-    return [chosen[label] if len(chosen[label]) > 1 else public.images for label in labels]
+    names = list(map(str, evidence.labels.tolist()))
+    chosen = {name: public.like(label) for name, label in zip(names, evidence.labels, strict=True)}
+    return [chosen[name] if len(chosen[name]) > 1 else public.images for name in names]
 
 
 def sample(public: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from gradveil.attacks.evidence import Evidence
 from gradveil.attacks.loop import minimise
 from gradveil.attacks.objectives import Objective, Weighing
 from gradveil.attacks.optimizers import Optimizer
-from gradveil.attacks.priors import GroupConsistency, Prior
+from gradveil.attacks.priors import BatchNormStatistics, GroupConsistency, KnownStatistics, Prior
 from gradveil.attacks.reconstruction import Reconstruction
 from gradveil.attacks.restarts import Restart
 from gradveil.attacks.sprint import may_match, sprint
@@ -21,6 +21,8 @@ from gradveil.attacks.width import ENOUGH, most_together
 from gradveil.errors import GradveilError
 from gradveil.naming import lookup
 
+# Of what a guess's batch statistics are off, beside a distance of gradients.
+STATISTICS_WEIGHT = 0.1
 # Images (B, C, H, W) in [0, 1] -> what the participant makes of them; differentiable, may draw at random.
 Simulation = Callable[[Tensor, torch.Generator], Tensor]
 # What is known of what a network drew at random, in the order of the draws: nothing (drawn afresh for every guess), searched
@@ -107,6 +109,11 @@ class Inversion(Attack):
     @property
     def rebuilds_private_images(self) -> bool:
         return self.simulate is not None
+
+    def with_known_statistics(self) -> Attack:
+        """The same, and the guess has the statistics of the private batch; those of the network say nothing more."""
+        others = tuple(prior for prior in self.priors if not isinstance(prior, BatchNormStatistics | KnownStatistics))
+        return replace(self, priors=(*others, KnownStatistics(STATISTICS_WEIGHT)))
 
     def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> Attack:
         return defense.adapt(self, evidence)

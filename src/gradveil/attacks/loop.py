@@ -111,7 +111,7 @@ class State:
     def _loss(
         self, run: Restart, guess: Tensor, soft: Tensor, consensus: Tensor
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        current = Guess(guess, run.label_of(soft), consensus)
+        current = Guess(guess, run.label_of(soft), consensus, known=run.evidence.statistics or {})
         pixels = self.pixels(guess)
         if self.attack.simulate is not None:
             pixels = self.attack.simulate(pixels, run.chance)

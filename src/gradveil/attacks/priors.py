@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 import torch
@@ -10,13 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from gradveil.models.batch_statistics import BatchStatistics, Inputs, statistics_of, watching_inputs
+
 
 @dataclass
 class Guess:
     """A guess as a prior sees it: `images` (B, C, H, W) in normalised units and `labels`, (B,) or probabilities (B, classes).
 
-    `consensus` is the mean of all runs' guesses. `logits` and `features` (what goes into every batch norm layer, with the layer)
-    are there for priors that look inside.
+    `consensus` is the mean of all runs' guesses, `known` the statistics of the private batch, where the attacker has them.
+    `logits` and `features` (what goes into every batch norm layer, with the layer) of the first pass, and `inputs` (the same of
+    all passes, by name) are there for priors that look inside.
     """
 
     images: Tensor
@@ -24,6 +27,8 @@ class Guess:
     consensus: Tensor
     logits: Tensor | None = None
     features: Sequence[tuple[_BatchNorm, Tensor]] = ()
+    inputs: Inputs = field(default_factory=list)
+    known: BatchStatistics = field(default_factory=dict)
 
 
 class Prior(Protocol):
@@ -97,6 +102,27 @@ class BatchNormStatistics(Prior):
 
 
 @dataclass(frozen=True)
+class KnownStatistics(Prior):
+    """weight x the squared relative error of mean and variance in batch norm layers, where those of the private batch are known.
+
+    In every layer errors are relative to its mean variance, so that a weight means the same on another network; the mean over
+    layers counts. Other than running statistics they are those of the very images (Huang et al., 2021).
+    """
+
+    looks_inside: ClassVar[bool] = True
+    weight: float
+
+    def __call__(self, guess: Guess) -> Tensor:
+        found, errors = statistics_of(guess.inputs), [guess.images.new_zeros(())]
+        for name, (mean, variance) in guess.known.items():
+            scale = variance.mean().clamp_min(torch.finfo(variance.dtype).tiny)
+            own_mean, own_variance = found[name]
+            errors.append((own_mean - mean).square().mean() / scale)
+            errors.append(((own_variance - variance) / scale).square().mean())
+        return self.weight * torch.stack(errors).sum() / max(1, len(guess.known))
+
+
+@dataclass(frozen=True)
 class GroupConsistency(Prior):
     """weight x the mean squared distance to the mean of all runs: where they agree they are right (Yin et al., 2021).
 
@@ -126,7 +152,7 @@ class LabelTerm(Prior):
 
 @contextmanager
 def looking_inside(model: nn.Module, guess: Guess) -> Iterator[None]:
-    """Fill in `logits` and `features` while the model runs on the guess; of several runs the first counts."""
+    """Fill in `logits`, `features` and `inputs` while the model runs on the guess."""
     features: list[tuple[_BatchNorm, Tensor]] = []
 
     def keep_features(layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> None:
@@ -141,7 +167,8 @@ def looking_inside(model: nn.Module, guess: Guess) -> Iterator[None]:
     hooks = [layer.register_forward_pre_hook(keep_features) for layer in norms]
     hooks.append(model.register_forward_hook(keep_logits))
     try:
-        yield
+        with watching_inputs(model) as guess.inputs:
+            yield
     finally:
         guess.features = features
         for hook in hooks:

@@ -68,9 +68,9 @@ def _public(evidence: Evidence, labels: Tensor | None) -> list[Tensor]:
     public = evidence.public
     if public is None or public.image_shape != evidence.image_shape:
         raise GradveilError(f"this start needs public images {evidence.image_shape}: use noise, zeros or pattern")
-    if labels is None or labels.ndim > 1:
-        raise GradveilError("this start needs the labels, one per image: use noise, zeros or pattern")
-    found = [public.images[public.labels == label] for label in labels.cpu()]
+    if labels is None:
+        raise GradveilError("this start needs the labels: use noise, zeros or pattern")
+    found = [public.like(label) for label in labels]
     for label, images in zip(labels.tolist(), found, strict=True):
         if len(images) == 0:
             raise GradveilError(f"no public image of class {label}: use noise, zeros or pattern")

@@ -30,7 +30,7 @@ def doubt_weights(network: nn.Module, dataset: Dataset) -> str | None:
     images that are right in one way only, too many are right with it (McNemar, 1947; one-sided, at 1% over all that were tried).
     """
     images = dataset.test
-    if images.labels.ndim != 1 or len(images.classes) < 2:
+    if images.targets is not None or len(images.classes) < 2:
         return None
     some = _sample(images)
     plain = _right(network, some)

@@ -169,7 +169,10 @@ def behind(scenario: Scenario, indices: list[int]) -> tuple[int, ...]:
 
 
 def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:
-    """`count` images, the classes in turn, each in a random order: class folders come sorted."""
+    """`count` images, the classes in turn, each in a random order: class folders come sorted.
+
+    Where images have several labels, classes of many images go first: in small ones an image has few others to be told from.
+    """
     if count > len(images):
         raise GradveilError(f"{count} images were asked for, there are {len(images)}")
     shuffled = torch.randperm(len(images), generator=generator(seed, "audited images"))
@@ -177,5 +180,9 @@ def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:
     for label in range(len(images.classes)):
         members = shuffled[images.labels[shuffled] == label]
         turns[members] = torch.arange(len(members))
+    places = torch.arange(len(images.classes))
+    if images.targets is not None:
+        sizes = images.labels.bincount(minlength=len(places))
+        places[sizes.argsort(descending=True, stable=True)] = places.clone()
     # By turn, and within a turn by class.
-    return sorted(range(len(images)), key=lambda index: (int(turns[index]), int(images.labels[index])))[:count]
+    return sorted(range(len(images)), key=lambda index: (int(turns[index]), int(places[images.labels[index]])))[:count]

@@ -15,7 +15,7 @@ from gradveil.defenses import Defense
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.leakage.threat import Threat
-from gradveil.models.losses import CROSS_ENTROPY, Loss, with_loss
+from gradveil.models.losses import CROSS_ENTROPY, BinaryCrossEntropy, Loss, loss_function, with_loss
 from gradveil.models.normalizing import input_normalization, with_normalization
 from gradveil.progress import Progress, silent
 from gradveil.training.stage import Stage
@@ -46,6 +46,8 @@ def audit_model(
     - `loss` is that of the training: `smoothing=0.1` or `bce` where it is not cross entropy.
     - `threats` say who attacks and how participants train. The network is attacked as it is, whatever stages they name.
     - `device` is where it is attacked.
+    - Labels are whole numbers, one per image, or 0 and 1 per label of a binary cross entropy. Then an image is ranked among those
+      with the same labels, as it must not be told by these.
     - `images` are attacked. The loader is read up to 10,000 images.
 
         study = audit_model(model, loader, "runs/mine", mean=(0.5,), std=(0.25,), defenses=[Prune(0.9)])
@@ -55,6 +57,8 @@ def audit_model(
         raise GradveilError("expected both mean and std of the loader, or none of them, got one")
     dataset = dataset_from_loader(loader, public, mean=mean, std=std, seed=seed)
     audited = with_loss(model, loss)
+    if dataset.train.targets is not None and not isinstance(loss_function(audited), BinaryCrossEntropy):
+        raise GradveilError('images of the loader have several labels each: say the loss, loss="bce"')
     if mean is not None and std is not None and input_normalization(model) is None:
         audited = with_normalization(audited, mean, std)
     stages = (Stage("weights"),)

@@ -72,7 +72,7 @@ def stage_properties(network: nn.Module, stage: str, images: ImageSet, indices: 
     found = []
     for index in indices:
         one = images.take([index])
-        batch = Batch(to_unit(one.images), one.labels).to(device)
+        batch = Batch(to_unit(one.images), one.learned).to(device)
         with torch.no_grad():
             loss = float(loss_of(network, batch))
         norm = float(gradient_norm(share(network, batch).values()))

@@ -76,7 +76,7 @@ def cost_of(
 def _step(defense: Defense, network: nn.Module, images: ImageSet, client: Client, *, seed: int) -> None:
     seen = defense.images(images.images, seed=seed, indices=torch.arange(len(images)))
     where = next(network.parameters()).device
-    shared = defense.share(client, network, Batch(to_unit(seen).to(where), images.labels.to(where)), seed=seed)
+    shared = defense.share(client, network, Batch(to_unit(seen).to(where), images.learned.to(where)), seed=seed)
     if where.type != CPU.kind:  # what is not read may not be computed yet
         next(iter(shared.values())).sum().item()
 

@@ -44,7 +44,7 @@ class Work:
 
     @property
     def batch(self) -> Batch:
-        return Batch(to_channels_last(self.transformed), self.private.labels)
+        return Batch(to_channels_last(self.transformed), self.private.learned)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def results_of(scenario: Scenario, share: Share, attack: Attack, found: Reconstr
     }
     errors = metrics.mse(estimates, original)
     labels = share.originals.labels
-    read = _labels_read(evidence, found, labels, scenario.seed)
+    read = _labels_read(evidence, found, share.originals.learned, scenario.seed)
     knowledge = attacker_knowledge(scenario, known, attack, evidence.public)
     trace = found.trace
     results = []
@@ -111,7 +111,7 @@ def best_guess(evidence: Evidence, private: ImageSet) -> Guess:
     The colour is the best there is for each private image, which nobody knows: the guess is better than anybody's.
     """
     # An attacker may know labels and not their order; the guess for a label is the same.
-    labels = None if evidence.labels is None else private.labels
+    labels = None if evidence.labels is None else private.learned
     informed = informed_guess(replace(evidence, labels=labels))
     if informed is not None:
         return Guess(
@@ -158,6 +158,8 @@ def attacker_knowledge(
         "defense": "not used" if known_defense is None else known_defense.knowledge,
         "initial guess": attack.start,
     }
+    if scenario.batch_statistics:
+        known["batch statistics"] = "mean and variance of the batch in every batch norm layer"
     if scenario.users > 1:
         known["users"] = f"only the mean of {scenario.users} is seen, who has which label is known"
     known["public images"] = "none" if public is None else f"{len(public)} of the same kind"

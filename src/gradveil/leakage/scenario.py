@@ -18,7 +18,19 @@ FEDSGD = "fedsgd"
 BatchNormMode = Literal["eval", "train"]
 _NO_DEFENSE = NoDefense()
 # What a scenario and its key both say in words and numbers.
-_SAME = ("attacker", "seed", "batch", "users", "ordered", "batch_norm", "together", "public", "augment", "split")
+_SAME = (
+    "attacker",
+    "seed",
+    "batch",
+    "users",
+    "ordered",
+    "batch_norm",
+    "batch_statistics",
+    "together",
+    "public",
+    "augment",
+    "split",
+)
 
 
 def defense_title(defense: str) -> str:
@@ -51,6 +63,7 @@ class ScenarioKey:
     users: int = 1
     ordered: bool = True
     batch_norm: BatchNormMode = "eval"
+    batch_statistics: bool = False
     attacker: Attacker = "plain"
     together: bool | None = None
     compiled: bool = False
@@ -92,6 +105,7 @@ class ScenarioKey:
             f"mean of {self.users} users" if self.users > 1 else "",
             "" if self.ordered else "order unknown",
             "batch norm in training mode" if self.batch_norm == "train" else "",
+            "batch statistics known" if self.batch_statistics else "",
             f"labels {self.labels}" if self.labels is not None else "",
             "" if self.public else "no public images",
             "images cropped and mirrored" if self.augment else "",
@@ -125,6 +139,7 @@ class Scenario:
     - `attacker`: a plain one ignores the defense, an adaptive one knows it.
     - `batch` images are behind each share, `users` participants behind each sum.
     - `ordered`: the attacker knows in which order local steps took the images.
+    - `batch_statistics`: the attacker has mean and variance of the batch in every batch norm layer, where that is at work.
     - `together`: attacks share batched loops. That changes the last digits, whoever is beside an attack, so records say it. What
       is None is decided when it is known how many attacks there are.
     - `device`: where gradients are computed and attacked.
@@ -147,6 +162,7 @@ class Scenario:
     users: int = 1
     ordered: bool = True
     batch_norm: BatchNormMode = "eval"
+    batch_statistics: bool = False
     together: bool | None = None
     device: Device = CPU
     public: bool = True
@@ -158,6 +174,8 @@ class Scenario:
             raise GradveilError(f"{self.attack.name} cannot simulate a defense: use attacker adaptive")
         if self.batch < 1 or self.users < 1 or self.batch % self.users:
             raise GradveilError(f"{self.batch} images cannot be split evenly among {self.users} users")
+        if self.batch_statistics and self.batch_norm != "train":
+            raise GradveilError("there are no batch statistics without batch norm at work: set batch_norm to train")
         if self.attacker == "draw" and self.batch > 1 and not self.order_known:
             raise GradveilError("an attacker who knows a batch's draws needs its labels in order: use labels known")
 

@@ -1,6 +1,7 @@
 """What participants share, with everything that is behind it."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,6 +13,7 @@ from gradveil.defenses import Defense, as_attacked
 from gradveil.errors import GradveilError
 from gradveil.leakage.lineups import Lineup, draw_lineups
 from gradveil.leakage.scenario import Scenario
+from gradveil.models.batch_statistics import statistics_of, watching_inputs
 from gradveil.models.stochastic import drawing, normal_source
 from gradveil.randomness import derive_seed, generator
 from gradveil.training.batches import crop_and_flip
@@ -58,11 +60,20 @@ class Share:
         if view is not None:  # a picture of a person is no less private for being shifted
             originals = replace(originals, images=view(torch.tensor(indices)))
         transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(indices))
-        batch = Batch(to_unit(transformed), originals.labels).to(scenario.device.torch)
+        batch = Batch(to_unit(transformed), originals.learned).to(scenario.device.torch)
         seed = derive_seed(scenario.seed, "defense", *indices)
-        with drawing(network, normal_source(generator(scenario.seed, "draws", *indices))):
+
+        def with_draws() -> AbstractContextManager[None]:
+            return drawing(network, normal_source(generator(scenario.seed, "draws", *indices)))
+
+        with with_draws():
             shared = as_attacked(defense).share(scenario.actual_client, network, batch, seed=seed)
         evidence = evidence_of(scenario, network, shared, originals, public)
+        if scenario.batch_statistics:  # defenses of gradients do not touch them
+            with with_draws(), watching_inputs(network) as inputs:
+                scenario.actual_client(network, batch)
+            still = [(name, values.detach()) for name, values in inputs]
+            evidence = replace(evidence, statistics=statistics_of(still))
         seed = derive_seed(scenario.seed, "attack", *indices)
         lineups = draw_lineups(images, indices, seed=scenario.seed, view=view)
         return cls(indices, originals, transformed, evidence, seed, scenario.seed, *lineups)
@@ -75,8 +86,10 @@ class Share:
 
     def adapted_attack(self, scenario: Scenario) -> Attack:
         """The scenario's attack, changed by what the attacker knows of the defense."""
-        known = self.known_defense(scenario)
-        return scenario.attack if known is None else scenario.attack.adapt_to(known, self.evidence)
+        known, attack = self.known_defense(scenario), scenario.attack
+        if self.evidence.statistics:
+            attack = attack.with_known_statistics()
+        return attack if known is None else attack.adapt_to(known, self.evidence)
 
 
 def _cropped(images: ImageSet, seed: int, indices: Tensor) -> Tensor:
@@ -89,7 +102,7 @@ def evidence_of(
     """What the attacker of a scenario has when the images `originals` led to the gradient `shared`."""
     labels = None
     if scenario.attack.labels == "known":
-        labels = originals.labels if scenario.order_known else originals.labels.sort().values
-        labels = labels.to(scenario.device.torch)
+        known = originals if scenario.order_known else originals.take(originals.labels.argsort())
+        labels = known.learned.to(scenario.device.torch)
     shape, client, public = originals.image_shape, scenario.assumed_client, public if scenario.public else None
     return Evidence(network, shared, shape, images=len(originals), labels=labels, client=client, public=public)

@@ -52,7 +52,7 @@ class Store:
 def attacked_content(network: nn.Module, images: ImageSet, public: ImageSet | None = None) -> bytes:
     """A hash of the network and all images, not only of those attacked: the others are decoys."""
     sets = [one for one in (images, public) if one is not None]
-    return content_hash([*network.state_dict().values(), *(t for one in sets for t in (one.images, one.labels))])
+    return content_hash([*network.state_dict().values(), *(t for one in sets for t in (one.images, one.learned))])
 
 
 def record_name(

@@ -31,6 +31,8 @@ class Knowledge:
 
     - `labels`: known, read off the gradient, or joint (searched for with the image); None as the attack has it.
     - `order`: in which order local steps take the images.
+    - `batch_statistics`: mean and variance of the batch in every batch norm layer, which participants send along who send all of
+      a network's state.
     - `public_images`: other images of the same kind, by which it tells a likely image from an unlikely one.
     - `defense`: whether it knows it. Attackers who ignore it are tried too.
     - `draws`: what a random defense drew for every image, also.
@@ -38,6 +40,7 @@ class Knowledge:
 
     labels: LabelKnowledge | None = None
     order: bool = True
+    batch_statistics: bool = False
     public_images: bool = True
     defense: bool = True
     draws: bool = False
@@ -109,6 +112,8 @@ class Threat:
         _check("attacker", self.attacker, get_args(Who))
         if self.attacker == "neighbour" and self.clients.summed < 2:
             raise GradveilError("a neighbour is one of those who are summed: set summed to 2 or more")
+        if self.knows.batch_statistics and self.clients.batch_norm != "train":
+            raise GradveilError('there are no batch statistics without batch norm at work: set batch_norm = "train"')
         if self.stages is not None and not self.stages:
             raise GradveilError("expected stages such as 0, 20 or trained, got none")
 
@@ -148,6 +153,7 @@ class Threat:
             "users": self.users,
             "ordered": self.knows.order,
             "batch_norm": self.clients.batch_norm,
+            "batch_statistics": self.knows.batch_statistics,
             "public": self.knows.public_images,
             "augment": self.clients.augment,
         }
@@ -188,6 +194,7 @@ class Threat:
             "cropped and mirrored" if clients.augment else "",
             f"mean of {self.users} participants" if self.users > 1 else "",
             statistics,
+            "batch statistics known" if knows.batch_statistics else "",
             {None: "", "known": "", "read": "labels read off", "joint": "labels not known"}[knows.labels],
             "" if knows.order or not clients.epochs else "order not known",
             "" if knows.public_images else "no public images",

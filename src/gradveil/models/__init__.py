@@ -175,7 +175,7 @@ def untrained_model(name: Model, dataset: Dataset, *, seed: int = 0, classes: in
     """A fresh model for the dataset, normalised with the statistics of its training images; `classes` if other than its own."""
     mean, std = channel_statistics(dataset.train.images)
     std = tuple(one or 1.0 for one in std)  # a channel of one value has no deviation to divide by
-    outputs = len(dataset.train.classes) if classes is None else classes
+    outputs = dataset.train.outputs if classes is None else classes
     return build(name, dataset.train.image_shape, outputs, seed=seed, mean=mean, std=std)
 
 

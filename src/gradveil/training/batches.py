@@ -109,7 +109,8 @@ class PlainImages(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, ticket: EpochIndices) -> tuple[Tensor, Tensor]:
         _, indices = ticket
-        return to_unit(self.images.images[indices]), self.images.labels[indices]
+        chosen = self.images.take(indices)
+        return to_unit(chosen.images), chosen.learned
 
 
 class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
@@ -120,9 +121,10 @@ class AugmentedImages(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, ticket: EpochIndices) -> tuple[Tensor, Tensor]:
         epoch, indices = ticket
-        chosen = crop_and_flip(self.images.images[indices], indices, self.seed, epoch)
-        chosen = self.defense.images(chosen, seed=derive_seed(self.seed, "epoch", epoch), indices=indices)
-        return to_channels_last(chosen), self.images.labels[indices]
+        chosen = self.images.take(indices)
+        seen = crop_and_flip(chosen.images, indices, self.seed, epoch)
+        seen = self.defense.images(seen, seed=derive_seed(self.seed, "epoch", epoch), indices=indices)
+        return to_channels_last(seen), chosen.learned
 
 
 def _chunks(indices: Tensor, size: int) -> list[Tensor]:

@@ -98,7 +98,7 @@ class NetworkSource:
         """A hash of the fresh network and of all images: what changes with the model's code or the files behind a name."""
         fresh = untrained_model(self.model, self.dataset, seed=self.seed)
         sets = (self.dataset.train, self.dataset.test)
-        return content_hash([*fresh.state_dict().values(), *(t for one in sets for t in (one.images, one.labels))])
+        return content_hash([*fresh.state_dict().values(), *(t for one in sets for t in (one.images, one.learned))])
 
     def _fresh_network(self, defense: Defense) -> nn.Module:
         return defense.network(untrained_model(self.model, self.dataset, seed=self.seed), seed=self.seed)
