@@ -15,13 +15,17 @@ from gradveil.auditing.matrix import behind, run_audit, spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.situation import Situations
 from gradveil.auditing.verdicts import CANNOT_TELL
-from gradveil.cli.threats import parse_threats
+from gradveil.cli.threats import audit_threats, parse_threats
 from gradveil.cli.verdicts import print_verdicts
 from gradveil.client import FedAvg, share
 from gradveil.defenses import NoDefense, Prune
 from gradveil.errors import GradveilError
+from gradveil.federated.curiosity import Curiosity
+from gradveil.federated.early_rounds import EarlyRounds
 from gradveil.federated.first_rounds import FORMAT, write_round
 from gradveil.federated.plan import FederatedPlan
+from gradveil.federated.recordings import read_recording, recordings_in
+from gradveil.federated.rounds import federate
 from gradveil.federated.threats import threat_of, threats_in
 from gradveil.io.files import write_json
 from gradveil.io.tensors import write_tensors
@@ -30,6 +34,7 @@ from gradveil.leakage.shares import Share
 from gradveil.leakage.threat import THREATS, Clients, Knowledge, Threat, parse_threat, read_threat
 from gradveil.models import untrained_model
 from gradveil.report.page import write_page
+from gradveil.training.networks import NetworkSource
 from gradveil.training.stage import Stage
 from gradveil.types import Dataset
 
@@ -59,6 +64,7 @@ THREAT = st.builds(
         Knowledge,
         labels=st.sampled_from([None, "known", "read", "joint"]),
         order=st.booleans(),
+        batch_statistics=st.booleans(),
         public_images=st.booleans(),
         defense=st.just(True),
         draws=st.booleans(),
@@ -70,9 +76,11 @@ THREAT = st.builds(
         batch=st.integers(1, 9),
         rate=st.sampled_from([0.01, 0.5, 1e-4]),
         summed=st.integers(1, 9),
-        batch_norm=st.sampled_from(["eval", "train"]),
+        participants=st.sampled_from([None, 9, 30]),
+        batch_norm=st.just("train"),
     ),
     stages=st.sampled_from([None, ("0",), ("0", "20", "trained")]),
+    rounds=st.sampled_from([(), (0,), (3, 10)]),
 )
 
 
@@ -86,9 +94,23 @@ def test_names_and_settings() -> None:
     assert parse_threat("fedsgd:images=32,labels=known").clients.images == 32
     assert parse_threat("fedsgd:images=32").name != parse_threat("fedsgd:images=16").name
     assert parse_threat("fedsgd:stages=0+trained").stages == ("0", "trained")
+    assert parse_threat("fedsgd:rounds=0+10").rounds == (0, 10)
     neighbour = parse_threat("aggregate:attacker=neighbour")
     assert (neighbour.users, neighbour.unit) == (3, 3 * 8)  # its own part is known to it
-    for bad in ("fedsdg", "fedsgd:image=3", "fedsgd:images=0", "worst-case:attacker=neighbour", "fedsgd:attacker=me"):
+    for bad in (
+        "fedsgd:rounds=",
+        "fedsgd:rounds=1+1",
+        "fedsgd:rounds=-1",
+        "fedsgd:rounds=x",
+        "fedsgd:rounds=999999",
+        "aggregate:participants=3",
+        "worst-case:batch_statistics=True",
+        "fedsdg",
+        "fedsgd:image=3",
+        "fedsgd:images=0",
+        "worst-case:attacker=neighbour",
+        "fedsgd:attacker=me",
+    ):
         with pytest.raises(GradveilError):
             parse_threat(bad)
 
@@ -144,6 +166,36 @@ def test_a_plan_in_texts_names_the_records_that_it_makes(threat: Threat) -> None
     ]
     assert set(made) == set(plan.settings("mine").scenario_keys())
     assert plan.settings("mine").parse().threats == plan.threats
+
+
+def test_a_threat_names_rounds_of_its_participants_own_training(small: Dataset, tmp_path: Path) -> None:
+    """At the rounds named the network is the one that the same training by `federate` has there."""
+    rounds = parse_threat(
+        "worst-case:name=ours,images=2,epochs=1,batch=1,rate=0.05,participants=3,rounds=0+2,batch_norm=train"
+    )
+    plan = AuditPlan(
+        "mlp-8", (Prune(0.5),), (attacks.fast(iterations=2),), images=2, threats=(THREATS["worst-case"], rounds)
+    )
+    study = run_audit(plan, small, tmp_path / "audit")
+    assert [str(stage) for stage in plan.every_stage] == ["untrained", "after 2 rounds of ours"]
+    assert {str(one.scenario.stage) for one in study.run.records} == {"untrained", "after 2 rounds of ours"}
+    # Two images, five attackers of three defenses, one threat at one time and one at two.
+    assert len(study.run.records) == 2 * 5 * 3
+    together = FederatedPlan(
+        small.name, "mlp-8", participants=3, rounds=8, defense="prune:0.5", client="fedavg:lr=0.05,batch=1,order=0", batch=2,
+        lr=0.05, momentum=0, weight_decay=0, augment=False,
+    )  # fmt: skip
+    folder = tmp_path / "federated"
+    federate(together, small, folder, curiosity=Curiosity(rounds=(2,)))
+    state = read_recording(recordings_in(folder)[0]).state
+    source = NetworkSource(small, "mlp-8", rounds={"ours": EarlyRounds(rounds.clients, small)})
+    network = source.at(Stage("rounds", 2, threat="ours"), Prune(0.5)).module
+    for name, tensor in network.state_dict().items():
+        torch.testing.assert_close(tensor, state[name])
+    with pytest.raises(GradveilError, match="300 participants with 2 images each cannot train"):
+        EarlyRounds(replace(rounds.clients, participants=300), small).take(network, 1, NoDefense())
+    with pytest.raises(GradveilError, match="weights bring the stage with them: leave out the rounds of threat ours"):
+        replace(plan, weights=tmp_path / "w.pt", stages=(Stage("weights"),))
 
 
 def test_batches_are_whole_and_drawn_at_random(fashion: Dataset) -> None:
@@ -234,9 +286,10 @@ def test_a_training_is_a_threat_by_itself(tmp_path: Path) -> None:
     plan = FederatedPlan("fashion-mnist-tenth", "lenet", batch=8, client="fedavg:lr=0.02,batch=4,epochs=3,momentum=0.9")
     threat = threat_of(plan, 2, name="ours")
     local = Clients(8, epochs=3, batch=4, rate=0.02, momentum=0.9)
-    assert threat.clients == replace(local, augment=True, summed=2, batch_norm="train")
-    (tmp_path / "settings.json").write_text('{"curious": {"sums": [1, 5]}, ' + plan.to_json()[1:])
-    assert [one.users for one in threats_in(tmp_path)] == [1, 5]
+    assert threat.clients == replace(local, augment=True, summed=2, participants=10, batch_norm="train")
+    assert threat_of(replace(plan, client="fedsgd", per_round=4), 1, name="ours").clients.together == 4
+    (tmp_path / "settings.json").write_text('{"curious": {"sums": [1, 5], "rounds": [0, 7]}, ' + plan.to_json()[1:])
+    assert [(one.users, one.rounds) for one in threats_in(tmp_path)] == [(1, (0, 7)), (5, (0, 7))]
     (tmp_path / "settings.json").write_text("[]")
     with pytest.raises(GradveilError, match="settings"):
         threats_in(tmp_path)
@@ -277,8 +330,10 @@ def test_a_threat_file_that_is_nested_without_end_is_one_line(tmp_path: Path) ->
 def test_recorded_rounds_of_a_flower_app_are_a_threat(tmp_path: Path) -> None:
     weights = {"weight": torch.zeros(2, 3)}
     clients = Clients(images=4, epochs=2, batch=2, rate=0.1)
-    write_round(tmp_path / "rounds", 1, "0", weights, weights, 0.1, clients)
+    for number, node in ((1, "0"), (1, "1"), (3, "0")):
+        write_round(tmp_path / "rounds", number, node, weights, weights, 0.1, clients)
     (threat,) = parse_threats(str(tmp_path / "rounds"))
+    assert (threat.rounds, threat.clients.together) == ((0, 2), 2)
     assert (threat.name, threat.clients.images, threat.clients.batch_norm) == ("rounds", 4, "train")
     assert (threat.knows.labels, threat.knows.order) == ("read", False)
     path = write_round(tmp_path / "silent", 1, "0", weights, weights, 0.1)
@@ -288,3 +343,16 @@ def test_recorded_rounds_of_a_flower_app_are_a_threat(tmp_path: Path) -> None:
         write_tensors(path, {"state/weight": torch.zeros(1)}, FORMAT, {"round": 1, "clients": damaged})
         with pytest.raises(GradveilError, match="does not say how participants train"):
             threats_in(path.parent)
+
+
+def test_where_weights_are_given_the_rounds_of_a_recording_are_not_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = FederatedPlan("fashion-mnist-tenth", "lenet", batch=8)
+    (tmp_path / "settings.json").write_text('{"curious": {"rounds": [0, 7]}, ' + plan.to_json()[1:])
+    (threat,) = audit_threats(str(tmp_path), weights=None)
+    assert threat.rounds == (0, 7)
+    assert capsys.readouterr().err == ""
+    (threat,) = audit_threats(str(tmp_path), weights=Path("w.pt"))
+    assert threat.rounds == ()
+    assert "taking the weights given in place of round 0, round 7 of threat" in capsys.readouterr().err

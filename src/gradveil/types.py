@@ -14,8 +14,8 @@ from gradveil.errors import GradveilError
 class ImageSet:
     """Labelled private images in memory: `images` uint8 (N, C, H, W), `labels` int64 (N,), `classes` their names.
 
-    Where images have several labels each, those that have the same ones are a class, and `targets` says which labels it has: 0 and
-    1, float (classes, labels).
+    Where images have several labels each, those that have the same ones are a class, and `targets` says which ones it has: 0
+    and 1, float (classes, labels).
     """
 
     images: Tensor

@@ -130,11 +130,14 @@ def estimate_audit(
 
 
 def training_steps(plan: AuditPlan, dataset: Dataset) -> tuple[int, int]:
-    """How many whole trainings a plan makes, and how many steps with those of its stages."""
-    steps_per_epoch = -(-len(dataset.train) // Recipe().batch_size)
+    """How many whole trainings a plan makes, and how many steps with those of its stages; of rounds by the images they take."""
+    size = Recipe().batch_size
+    steps_per_epoch = -(-len(dataset.train) // size)
     trained = {plan.seed} if any(one.unit == "epochs" for one in plan.every_stage) else set()
     trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
     early = sum(int(one.count) for one in plan.every_stage if one.unit == "steps")
+    passes = [(sum(one.rounds) * max(1, one.clients.epochs), one.clients) for one in plan.threats]
+    early += sum(-(-count * clients.together * clients.images // size) for count, clients in passes)
     return trainings, trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
 
 

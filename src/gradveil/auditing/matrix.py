@@ -22,6 +22,7 @@ from gradveil.auditing.tables import ACCURACIES, PERCEPTION, PROPERTIES, TRIALS
 from gradveil.auditing.tuning import TRIALS_FOLDER, choose_settings
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
+from gradveil.federated.early_rounds import EarlyRounds
 from gradveil.io.locks import locking
 from gradveil.leakage.lots import Cell
 from gradveil.leakage.measuring import measure_all
@@ -56,7 +57,8 @@ def run_audit(
     """
     private, public = dataset.private_and_public(plan.split)
     indices = spread_indices(private, plan.images, seed=plan.seed)
-    source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device)
+    rounds = {one.name: EarlyRounds(one.clients, dataset, plan.seed, plan.device) for one in plan.threats if one.rounds}
+    source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device, rounds)
     doubt = None
     if plan.weights is not None:  # weights that do not fit are refused before anything is written
         doubt = doubt_weights(source.at(plan.every_stage[0]).module, dataset)

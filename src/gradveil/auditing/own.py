@@ -62,7 +62,7 @@ def audit_model(
     if mean is not None and std is not None and input_normalization(model) is None:
         audited = with_normalization(audited, mean, std)
     stages = (Stage("weights"),)
-    now = tuple(replace(threat, stages=None) for threat in threats)
+    now = tuple(replace(threat, stages=None, rounds=()) for threat in threats)
     plan = AuditPlan(
         audited, tuple(defenses), tuple(attacks), stages, images=images, seed=seed, device=device, threats=now
     )

@@ -227,7 +227,12 @@ class AuditSettings:
 
     def stages_of(self, threat: Threat) -> tuple[Stage, ...]:
         """The stages at which a threat attacks."""
-        return self._parse_stages(threat.stages or self.stages)
+        given = threat.stages or (() if threat.rounds else self.stages)
+        if self.weights is not None and threat.rounds:
+            raise GradveilError(f"weights bring the stage with them: leave out the rounds of threat {threat.name}")
+        # Before the first round no one has trained yet.
+        rounds = (Stage("rounds", one, threat=threat.name) if one else Stage() for one in threat.rounds)
+        return tuple(dict.fromkeys((*(self._parse_stages(given) if given else ()), *rounds)))
 
     def threats_at(self, stage: Stage) -> list[Threat]:
         """The threats that attack at a stage."""

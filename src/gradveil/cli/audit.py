@@ -23,7 +23,7 @@ from gradveil.cli.options import (
 )
 from gradveil.cli.output import check_folder, emit, say, say_estimate
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
-from gradveil.cli.threats import parse_threats
+from gradveil.cli.threats import audit_threats
 from gradveil.cli.verdicts import print_efforts, print_estimate, print_left_out, print_next_step, print_verdicts
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
@@ -138,7 +138,7 @@ def audit(
         seed=options.seed,
         tolerance=tolerance,
         device=where.choose().text,
-        threats=() if threats is None else parse_threats(threats),
+        threats=() if threats is None else audit_threats(threats, weights=network.weights),
         split=parse_split(split),
         tune=given == replace(AttackSettings(), compiled=compiled) if tune is None else tune,
     )

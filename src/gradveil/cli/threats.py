@@ -23,6 +23,22 @@ def parse_threats(text: str) -> "tuple[Threat, ...]":
     return tuple(found)
 
 
+def audit_threats(text: str, *, weights: Path | None) -> "tuple[Threat, ...]":
+    """The threats of an audit; where weights are given, a line says that they are attacked in place of the rounds named."""
+    found = parse_threats(text)
+    if weights is None:
+        return found
+    for one in found:
+        if one.rounds:
+            say(f"taking the weights given in place of {', '.join(_times(one))} of threat {one.name}")
+    return tuple(replace(one, rounds=()) for one in found)
+
+
+def _times(threat: "Threat") -> list[str]:
+    """When it attacks."""
+    return [*(f"stage {one}" for one in threat.stages or ()), *(f"round {one}" for one in threat.rounds)]
+
+
 def choose_threat(text: str, *, weights: Path | None) -> "Threat":
     """The one threat, at one stage, that a recommendation is for; a line says what was taken where there are several."""
     from gradveil.naming import split_names
@@ -34,13 +50,14 @@ def choose_threat(text: str, *, weights: Path | None) -> "Threat":
     threat, others = found[0], [one.name for one in found[1:]]
     if others:
         say(f"taking {threat.name}, which has the fewest images behind a message, and leaving out {', '.join(others)}")
-    stages = threat.stages or ()
-    if weights is not None and stages not in ((), ("trained",)):
-        say(f"taking the weights given in place of the stages of threat {threat.name}: {', '.join(stages)}")
-        return replace(threat, stages=None)
-    if len(stages) > 1:
+    stages, rounds = threat.stages or (), threat.rounds
+    when = _times(threat)
+    if weights is not None and (rounds or stages not in ((), ("trained",))):
+        say(f"taking the weights given in place of {', '.join(when)} of threat {threat.name}")
+        return replace(threat, stages=None, rounds=())
+    if len(when) > 1:
         say(
-            f"taking stage {stages[0]} of threat {threat.name}, and leaving out {', '.join(stages[1:])}: a file with that stage "
-            "first asks for it"
+            f"taking {when[0]} of threat {threat.name}, and leaving out {', '.join(when[1:])}: a file with that one first asks "
+            "for it"
         )
-    return replace(threat, stages=stages[:1] or None)
+    return replace(threat, stages=stages[:1] or None, rounds=() if stages else rounds[:1])

@@ -11,7 +11,7 @@ from gradveil.errors import GradveilError
 from gradveil.randomness import seeding_torch
 from gradveil.types import Dataset, ImageSet, to_bytes
 
-# Batches (images, labels, ...), images (B, C, H, W), labels whole numbers (B,) or, where images have several, 0 and 1 (B, labels).
+# Batches (images, labels, ...): images (B, C, H, W), labels whole numbers (B,), or 0 and 1 (B, labels) where images have several.
 Batches = Iterable[Sequence[Tensor]]
 MOST_IMAGES = 10_000
 _ROUNDING = 1e-3
@@ -70,7 +70,7 @@ def _labelled(images: Tensor, labels: Tensor, names: Sequence[str] | None, where
     names = numbered_classes(labels.shape[1] - 1, where) if names is None else names
     if len(names) != labels.shape[1]:
         raise GradveilError(f"{where}: expected {labels.shape[1]} names of labels, got {len(names)}")
-    targets, numbers = labels.unique(dim=0, return_inverse=True)
+    targets, numbers = torch.unique(labels, dim=0, return_inverse=True)
     classes = tuple(
         "+".join(name for name, there in zip(names, one, strict=True) if there) or "no label"
         for one in targets.tolist()

@@ -51,17 +51,18 @@ class Work:
 class Participant:
     """Participant `number` of a plan. Its own images are those of the training `images` at `indices`.
 
-    All it does is a function of plan, round and weights.
+    All it does is a function of plan, round and weights. `given` is a defense in place of the plan's, which has a text only.
     """
 
     plan: FederatedPlan
     number: int
     images: ImageSet
     indices: Tensor
+    given: Defense | None = None
 
     @cached_property
     def defense(self) -> Defense:
-        return with_expected_batch(self.plan.make_defense(), self.batch)
+        return with_expected_batch(self.given or self.plan.make_defense(), self.batch)
 
     @property
     def batch(self) -> int:

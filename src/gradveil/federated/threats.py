@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,24 +20,41 @@ _SERVER = Knowledge(labels="read", order=False)
 
 
 def threats_in(folder: Path | str) -> tuple[Threat, ...]:
-    """What the server of a training in `folder` can attack: a threat per number of those summed.
+    """What the server of a training in `folder` can attack: a threat per number of those summed, in the rounds recorded.
 
     The folder is one of `gradveil federate --out`, or of rounds that a `recording_mod` wrote with `clients`. The server has no
     labels and no order of the images, batch norm is at work, and it attacks as the participants train.
     """
     folder = Path(folder)
-    if not (folder / SETTINGS).exists() and (rounds := rounds_in(folder)):
-        return (Threat(_called(folder), knows=_SERVER, clients=replace(clients_of(rounds[0]), batch_norm="train")),)
+    if not (folder / SETTINGS).exists() and (recorded := rounds_in(folder)):
+        return (_recorded_threat(folder, recorded),)
     remedy = "expected a folder of federate, or of recorded rounds"
-    plan, sums = parse_file(folder / SETTINGS, _parse, largest=2 * LARGEST_PLAN, remedy=remedy)
-    return tuple(threat_of(plan, count, name=f"{_called(folder)} sum of {count}") for count in sums)
+    plan, sums, rounds = parse_file(folder / SETTINGS, _parse, largest=2 * LARGEST_PLAN, remedy=remedy)
+    return tuple(threat_of(plan, count, name=f"{_called(folder)} sum of {count}", rounds=rounds) for count in sums)
 
 
-def threat_of(plan: FederatedPlan, summed: int, *, name: str) -> Threat:
-    """The threat of a plan whose server sees the mean of `summed` participants."""
+def _recorded_threat(folder: Path, recorded: Sequence[Path]) -> Threat:
+    """The threat of a Flower app: in its rounds, which count from 1 on, by the nodes that sent something."""
+    numbers = Counter(int(path.name.split("-")[1]) for path in recorded)
+    clients = clients_of(recorded[0])
+    many = max(clients.together, *numbers.values())
+    rounds = tuple(max(0, number - 1) for number in numbers)
+    return Threat(
+        _called(folder),
+        knows=_SERVER,
+        clients=replace(clients, batch_norm="train", participants=many),
+        rounds=tuple(dict.fromkeys(rounds)),
+    )
+
+
+def threat_of(plan: FederatedPlan, summed: int, *, name: str, rounds: tuple[int, ...] = ()) -> Threat:
+    """The threat of a plan whose server sees the mean of `summed` participants, in these rounds."""
     if plan.batch is None:
         raise GradveilError("participants take all of their images: say how many in a threat file, images = 100")
-    clients = Clients(plan.batch, summed=summed, batch_norm="train", augment=plan.augment)
+    many = plan.per_round or plan.participants
+    clients = Clients(
+        plan.batch, rate=plan.lr, summed=summed, participants=many, batch_norm="train", augment=plan.augment
+    )
     client = parse_client(plan.client)
     if isinstance(client, FedAvg):
         clients = replace(
@@ -46,7 +65,7 @@ def threat_of(plan: FederatedPlan, summed: int, *, name: str) -> Threat:
             optimizer=client.optimizer,
             momentum=client.momentum,
         )
-    return Threat(name, knows=_SERVER, clients=clients)
+    return Threat(name, knows=_SERVER, clients=clients, rounds=rounds)
 
 
 def _called(folder: Path) -> str:
@@ -55,11 +74,12 @@ def _called(folder: Path) -> str:
     return plain if re.match(r"[A-Za-z0-9]", plain) else f"training {plain}".strip()
 
 
-def _parse(text: str) -> tuple[FederatedPlan, tuple[int, ...]]:
+def _parse(text: str) -> tuple[FederatedPlan, tuple[int, ...], tuple[int, ...]]:
     try:
         raw = parse_json(text)
         around = {name: raw.pop(name, None) for name in ("curious", "topology", "device")}
-        sums = tuple(int(one) for one in (around["curious"] or {}).get("sums", (1,)))
+        curious = around["curious"] or {}
+        sums, rounds = (tuple(map(int, curious.get(name, usual))) for name, usual in (("sums", (1,)), ("rounds", ())))
     except (ValueError, OverflowError, RecursionError, AttributeError, TypeError) as error:
         raise GradveilError(f"not the settings of a training ({type(error).__name__})") from error
-    return FederatedPlan.from_json(json.dumps(raw)), sums
+    return FederatedPlan.from_json(json.dumps(raw)), sums, rounds

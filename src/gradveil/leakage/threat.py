@@ -18,6 +18,7 @@ from gradveil.naming import format_setting, parse_settings, unknown
 Who = Literal["server", "neighbour"]
 LARGEST_FILE = 2**16
 PLAIN = "worst-case"
+MOST_ROUNDS = 100_000
 
 
 def _check(what: str, value: object, known: tuple[object, ...]) -> None:
@@ -59,6 +60,8 @@ class Clients:
       `optimizer` at `rate`, sgd with `momentum` or adam; without, it shares the gradient of all.
     - `augment`: it crops and mirrors them at random first.
     - `summed`: the attacker sees only the mean of so many participants.
+    - `participants` train together, where a threat names rounds; None for as many as are summed. Without local steps the server
+      makes a step of that `rate`.
     - `batch_norm`: eval with the network's statistics, which the server has, or train with those of the batch.
     """
 
@@ -70,16 +73,26 @@ class Clients:
     momentum: float = 0.0
     augment: bool = False
     summed: int = 1
+    participants: int | None = None
     batch_norm: BatchNormMode = "eval"
 
     def __post_init__(self) -> None:
         _check("batch_norm", self.batch_norm, get_args(BatchNormMode))
+        if self.participants is not None and not self.summed <= self.participants <= 10_000:
+            raise GradveilError(
+                f"expected participants from {self.summed}, who are summed, to 10000, got {self.participants}"
+            )
         for name, low, high in (("images", 1, 1000), ("epochs", 0, 1000), ("batch", 1, 1000), ("summed", 1, 1000)):
             if not low <= getattr(self, name) <= high:
                 raise GradveilError(f"expected {name} from {low} to {high}, got {getattr(self, name)}")
         if not 0 < self.rate < 1000:
             raise GradveilError(f"expected a rate above 0, got {self.rate:g}")
         _ = self.client  # says what is wrong with the optimizer
+
+    @property
+    def together(self) -> int:
+        """How many train together."""
+        return self.summed if self.participants is None else self.participants
 
     @property
     def client(self) -> Client:
@@ -95,7 +108,8 @@ class Threat:
 
     `attacker` is the server, which sees what everybody shares or, where participants are summed, their mean; or a neighbour, one
     of those who are summed, who takes its own part out. `stages` are those of training at which it attacks, `0`, `20` (steps) or
-    `trained`; None for those of the audit.
+    `trained`, and `rounds` those of the participants' own training, where 0 is the untrained network. Without either they are
+    the stages of the audit.
 
         Threat("ours", clients=Clients(images=32, epochs=2, batch=8, summed=4, batch_norm="train"))
     """
@@ -105,6 +119,7 @@ class Threat:
     knows: Knowledge = Knowledge()
     clients: Clients = Clients()
     stages: tuple[str, ...] | None = None
+    rounds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if re.fullmatch(r"[A-Za-z0-9][\w .-]{0,59}", self.name) is None:
@@ -116,6 +131,8 @@ class Threat:
             raise GradveilError('there are no batch statistics without batch norm at work: set batch_norm = "train"')
         if self.stages is not None and not self.stages:
             raise GradveilError("expected stages such as 0, 20 or trained, got none")
+        if len(set(self.rounds)) < len(self.rounds) or not all(0 <= one <= MOST_ROUNDS for one in self.rounds):
+            raise GradveilError(f"expected rounds from 0 to {MOST_ROUNDS}, each once, got {list(self.rounds)}")
 
     @property
     def users(self) -> int:
@@ -175,9 +192,8 @@ class Threat:
             for field in fields(mine):
                 value = getattr(mine, field.name)
                 if field.name not in ("name", "clients", "knows") and value != getattr(usual, field.name):
-                    given.append(
-                        f"{field.name}={'+'.join(value) if isinstance(value, tuple) else format_setting(value)}"
-                    )
+                    text = "+".join(map(str, value)) if isinstance(value, tuple) else format_setting(value)
+                    given.append(f"{field.name}={text}")
         return f"{PLAIN}:{','.join(given)}"
 
     def describe(self) -> str:
@@ -187,6 +203,12 @@ class Threat:
         how = "adam" if clients.optimizer == "adam" else f"momentum {clients.momentum:g}" if clients.momentum else ""
         training = f"local steps on {clients.batch} at a time, {epochs}" if clients.epochs else ""
         statistics = "batch norm in training mode" if clients.batch_norm == "train" else ""
+        times = [_stage_in_words(stage) for stage in self.stages or ()]
+        times += (
+            [f"{'round' if len(self.rounds) == 1 else 'rounds'} {', '.join(map(str, self.rounds))}"]
+            if self.rounds
+            else []
+        )
         said = [
             f"{clients.images} {'image' if clients.images == 1 else 'images'} per participant",
             training,
@@ -199,7 +221,7 @@ class Threat:
             "" if knows.order or not clients.epochs else "order not known",
             "" if knows.public_images else "no public images",
             "" if knows.defense else "defense not known",
-            "" if self.stages is None else f"at {' and '.join(map(_stage_in_words, self.stages))}",
+            f"at {' and '.join(times)}" if times else "",
         ]
         return ", ".join(part for part in said if part)
 
@@ -242,7 +264,7 @@ def read_threat(path: Path) -> Threat:
 
 def _from_toml(text: str, name: str) -> Threat:
     try:
-        given, usual = tomllib.loads(text), asdict(Threat("usual"))
+        given, usual = tomllib.loads(text), asdict(Threat("usual")) | {"rounds": []}
         for group in ("knows", "clients"):
             if isinstance(given.get(group, {}), dict):
                 given[group] = usual[group] | given.get(group, {})
@@ -261,12 +283,16 @@ def _set(threat: Threat, name: str, part: str) -> Threat:
         return replace(threat, attacker="neighbour" if value == "neighbour" else "server")
     if key == "stages":
         return replace(threat, stages=tuple(value.split("+")))
+    if key == "rounds":
+        if re.fullmatch(r"\d{1,9}(\+\d{1,9})*", value) is None:
+            raise GradveilError(f"{name}: expected rounds such as 0+10, got {value!r}")
+        return replace(threat, rounds=tuple(map(int, value.split("+"))))
     for group, kind in (("clients", Clients), ("knows", Knowledge)):
         if key in {field.name for field in fields(kind)}:
             given = getattr(parse_settings(kind, name, part, example="images=8"), key)
             return replace(threat, **{group: replace(getattr(threat, group), **{key: given})})
     known = [field.name for kind in (Clients, Knowledge) for field in fields(kind)]
-    raise unknown(key, [*known, "name", "attacker", "stages"], f"setting of {name}")
+    raise unknown(key, [*known, "name", "attacker", "stages", "rounds"], f"setting of {name}")
 
 
 def _with_labels(attack: Attack, labels: LabelKnowledge | None) -> Attack:

@@ -42,8 +42,8 @@ class CandidateAttacks:
             if candidate.threat.unit > len(self.dataset.train):
                 raise GradveilError(f"there are only {len(self.dataset.train)} images")
             unit = tuple(range(candidate.threat.unit))
-            # What fits an untrained network fits one after some steps, which take time.
-            stage = Stage() if self.stage.unit == "steps" else self.stage
+            # What fits an untrained network fits one after some steps or rounds, which take time.
+            stage = Stage() if self.stage.unit in ("steps", "rounds") else self.stage
             network = self.source.at(stage, candidate.defense)
             module = self.plan.device.place(network.module)
             for scenario in self._scenarios(candidate, network, self.plan.levels[0].iterations):

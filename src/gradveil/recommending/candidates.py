@@ -95,7 +95,11 @@ def parse_candidate(text: str, threat: Threat) -> Candidate:
     if kind == "batch":
         changed, note = replace(clients, images=count), f"{count} images behind every message"
     elif kind == "sum":
-        changed, note = replace(clients, summed=count), f"the server sees only the mean of {count} participants"
+        many = None if clients.participants is None else max(count, clients.participants)
+        changed, note = (
+            replace(clients, summed=count, participants=many),
+            f"the server sees only the mean of {count} participants",
+        )
     else:
         images = max(8, clients.images)
         changed = replace(clients, images=images, epochs=count, batch=4)

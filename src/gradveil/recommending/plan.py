@@ -85,6 +85,11 @@ class RecommendPlan:
         """How far the attacked network is trained."""
         if self.weights is not None:
             return Stage("weights")
+        if self.threat.rounds:
+            if self.threat.stages or len(self.threat.rounds) > 1:
+                raise GradveilError(f"threat {self.threat.name} attacks several times: expected one round or one stage")
+            (count,) = self.threat.rounds
+            return Stage("rounds", count, threat=self.threat.name) if count else Stage()
         stages = self.threat.stages or ("0",)
         if stages == (TRAINED,):
             return Stage("epochs", self.epochs)

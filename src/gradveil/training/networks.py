@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from torch import nn
 
@@ -40,13 +41,21 @@ class Network:
     stage: Stage
 
 
+class Rounds(Protocol):
+    """A training by participants, whose text says everything about it."""
+
+    def take(self, network: nn.Module, rounds: int, defense: Defense) -> None:
+        """Take its first rounds, with the defense on; changes `network`."""
+
+
 @dataclass(frozen=True)
 class NetworkSource:
     """Where networks come from: `model`, at any stage of its training on `dataset`, or the `weights` of a trained one.
 
     `model` is a name (`convnet-16`, `package.module:function`) or a module of your own. `weights` is a file with a model card
     (`gradveil train` writes one) or without: safetensors, a state dict, a Lightning checkpoint. Networks that are trained on the
-    way are trained on `device` and kept in `folder`. What comes out is on the CPU.
+    way are trained on `device` and kept in `folder`. What comes out is on the CPU. `rounds` says how the participants of a threat
+    train, by its name.
 
         NetworkSource(dataset, "convnet-16").at(Stage("steps", 20), Prune(0.9)).module
     """
@@ -57,6 +66,7 @@ class NetworkSource:
     seed: int = 0
     folder: Path | None = None
     device: Device = CPU
+    rounds: Mapping[str, "Rounds"] = field(default_factory=dict)
 
     def at(self, stage: Stage, defense: Defense = _NO_DEFENSE, *, progress: Progress = silent) -> Network:
         """The network at `stage`, trained with the defense on, with what the defense adds to it."""
@@ -71,9 +81,18 @@ class NetworkSource:
             network = self._fresh_network(defense)
             load_state(network, trained.weights)
             return Network(network, name, stage)
-        network = self._fresh_network(defense)
-        if stage.count:
-            self._take_steps(network, int(stage.count), defense)
+        network, count = self._fresh_network(defense), int(stage.count)
+        if count and stage.unit == "rounds":
+            rounds = self.rounds[stage.threat]
+            self._keep(network, f"{count} rounds of {rounds}", defense, lambda: rounds.take(network, count, defense))
+        elif count:
+            device = self.device
+            self._keep(
+                network,
+                str(count),
+                defense,
+                lambda: train_steps(network, self.dataset, count, defense=defense, seed=self.seed, device=device),
+            )
         return Network(network, name, stage)
 
     def train(self, defense: Defense, recipe: Recipe, seed: int, *, progress: Progress = silent) -> "TrainingResult":
@@ -103,24 +122,23 @@ class NetworkSource:
     def _fresh_network(self, defense: Defense) -> nn.Module:
         return defense.network(untrained_model(self.model, self.dataset, seed=self.seed), seed=self.seed)
 
-    def _take_steps(self, network: nn.Module, steps: int, defense: Defense) -> None:
-        path = self._path(network, steps, defense)
+    def _keep(self, network: nn.Module, what: str, defense: Defense, train: Callable[[], None]) -> None:
+        """Train the network so far, or take it from the folder where that was done before."""
+        path = self._path(network, what, defense)
         if path is not None and path.is_file():
             load_state(network, path)
             network.eval()
             return
         with using_one_thread():
-            train_steps(network, self.dataset, steps, defense=defense, seed=self.seed, device=self.device)
+            train()
         if path is not None:
             card = ModelCard.of(model_name(self.model), self.dataset, seed=self.seed, defense=str(defense))
             save_weights(path, network, card)
 
-    def _path(self, network: nn.Module, steps: int, defense: Defense) -> Path | None:
+    def _path(self, network: nn.Module, what: str, defense: Defense) -> Path | None:
         if self.folder is None:
             return None
-        digest = hashlib.sha256(
-            json.dumps([__version__, str(steps), str(defense), self.seed, self.device.kind]).encode()
-        )
+        digest = hashlib.sha256(json.dumps([__version__, what, str(defense), self.seed, self.device.kind]).encode())
         images = self.dataset.train
         digest.update(content_hash([images.images, images.labels, *network.state_dict().values()]))
         return self.folder / "networks" / f"{digest.hexdigest()[:32]}.safetensors"

@@ -13,7 +13,7 @@ class Stage:
     """A stage of training: `count` training steps, federated rounds or epochs, or `weights` that were given.
 
     `trained_with` is the defense that was on in training, where that is known. `defense_untrained` says that the attacked
-    network has parts of the defense which the training did not.
+    network has parts of the defense which the training did not. `threat` names the one whose participants took the rounds.
 
         str(Stage())                            # untrained
         str(Stage("steps", 20))                 # after 20 training steps
@@ -24,6 +24,7 @@ class Stage:
     count: float = 0
     trained_with: str = ""
     defense_untrained: bool = False
+    threat: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", float(self.count))
@@ -31,12 +32,13 @@ class Stage:
     def __str__(self) -> str:
         words = {
             "steps": f"after {self.count:g} training steps" if self.count else "untrained",
-            "rounds": f"after {self.count:g} rounds",
+            "rounds": f"after {self.count:g} {'round' if self.count == 1 else 'rounds'}",
             "epochs": f"trained for {self.count:g} epochs",
             "weights": "trained, weights as given",
         }[self.unit]
         return (
             words
+            + (f" of {self.threat}" if self.threat else "")
             + (f" with {self.trained_with}" if self.trained_with else "")
             + (", what the defense adds untrained" if self.defense_untrained else "")
         )

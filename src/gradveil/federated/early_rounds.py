@@ -1,0 +1,67 @@
+"""The first rounds of a training by the participants of a threat: how far a network is when the threat attacks it."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from gradveil.client import format_client
+from gradveil.defenses import Defense
+from gradveil.devices import CPU, Device
+from gradveil.errors import GradveilError
+from gradveil.federated.participant import Participant, PendingUpdates
+from gradveil.federated.partitions import partition_indices
+from gradveil.federated.plan import MOST_ROUNDS, FederatedPlan
+from gradveil.federated.server import Server
+from gradveil.leakage.threat import Clients
+from gradveil.types import Dataset
+
+
+@dataclass(frozen=True)
+class EarlyRounds:
+    """What participants do together who train as `clients` say, each on its equal part of the training images.
+
+    The server takes the mean of their weights or, where they share gradients, makes a step of their rate with the mean. Rates do
+    not drop yet.
+
+        EarlyRounds(Clients(images=8, participants=10), dataset).take(network, 5, Prune(0.9))
+    """
+
+    clients: Clients
+    dataset: Dataset
+    seed: int = 0
+    device: Device = CPU
+
+    def take(self, network: nn.Module, rounds: int, defense: Defense) -> None:
+        """Take the first `rounds` rounds, with the defense on; changes `network`, which ends on the CPU."""
+        clients, images = self.clients, self.dataset.train
+        plan = FederatedPlan(
+            self.dataset.name,
+            model="as given",
+            participants=clients.together,
+            rounds=MOST_ROUNDS,  # rates drop late in a training
+            client=format_client(clients.client),
+            batch=clients.images,
+            lr=clients.rate,
+            momentum=0.0,
+            weight_decay=0.0,
+            augment=clients.augment,
+            seed=self.seed,
+        )
+        if (least := len(images) // clients.together) < clients.images:
+            raise GradveilError(
+                f"{clients.together} participants with {clients.images} images each cannot train: there are {least} for each"
+            )
+        parts = partition_indices(images.labels, plan.participants, plan.partition, seed=self.seed)
+        people = [Participant(plan, number, images, part, defense) for number, part in enumerate(parts)]
+        with self.device.computing("the size of the model"):
+            network.to(self.device.torch).train()
+            server = Server(plan, network)
+            for number in range(rounds):
+                if refused := server.step(number, PendingUpdates(people, network, number)):
+                    raise GradveilError(
+                        f"round {number} of the participants' training failed: {next(iter(refused.values()))}"
+                    )
+        network.eval().to(CPU.torch)
+
+    def __str__(self) -> str:
+        return str(self.clients)
