@@ -676,7 +676,12 @@ def test_bad_options_are_one_line(
 @pytest.mark.parametrize(
     ("threat", "weights", "said", "stages"),
     [
-        ("hospitals.toml", False, "taking stage 0 of threat two hospitals, and leaving out stage trained, round 10", ("0",)),
+        (
+            "hospitals.toml",
+            False,
+            "taking stage 0 of threat two hospitals, and leaving out stage trained, round 10",
+            ("0",),
+        ),
         ("hospitals.toml", True, "taking the weights given", None),
         ("trained", False, "", ("trained",)),
         ("trained", True, "", ("trained",)),

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gradveil.datasets import load
     from gradveil.devices import Device
     from gradveil.devices import parse_device as device
-    from gradveil.federated.first_rounds import load_round, rounds_in
+    from gradveil.federated.first_rounds import load_round, load_statistics, rounds_in
     from gradveil.federated.plan import FederatedPlan
     from gradveil.federated.rounds import federate
     from gradveil.federated.threats import threats_in
@@ -96,6 +96,7 @@ _HOMES = {
     "load": "datasets",
     "load_policy": "transforms",
     "load_round": "federated.first_rounds",
+    "load_statistics": "federated.first_rounds",
     "measure": "leakage.measuring",
     "psnr": "leakage.metrics",
     "register": "transforms",
@@ -148,6 +149,7 @@ __all__ = [
     "load",
     "load_policy",
     "load_round",
+    "load_statistics",
     "measure",
     "models",
     "psnr",

@@ -12,6 +12,7 @@ from gradveil.client import Client, share, trainable_parameters
 from gradveil.errors import GradveilError
 from gradveil.io.tensors import read_tensors
 from gradveil.models import ImageShape
+from gradveil.models.batch_statistics import BatchStatistics
 from gradveil.models.losses import Loss, with_loss
 from gradveil.randomness import derive_seed, seeding_torch
 from gradveil.types import Gradients, ImageSet
@@ -29,6 +30,7 @@ def invert(
     client: Client = share,
     public: ImageSet | None = None,
     loss: Loss | str | None = None,
+    statistics: BatchStatistics | None = None,
     on_iteration: OnIteration | None = None,
 ) -> Reconstruction:
     """Rebuild the images behind `gradients`, a tensor per parameter name, or a file of such: safetensors, or of `torch.save`.
@@ -39,6 +41,7 @@ def invert(
     - `images` is how many there are (default: as many as labels, or 1).
     - `client` says how the gradients came about if not as one gradient of the mean loss: `FedAvg(lr, batch)` for
       (weights before - weights after) / lr.
+    - `statistics` are mean and variance of the images in batch norm layers, where whoever sent the gradient sent them too.
     - `loss` is that of the training if not cross entropy: `smoothing=0.1`, or `bce`, whose labels may be 0 and 1 per class.
 
     Returns images (N, C, H, W) in [0, 1] with the labels and how the run went.
@@ -60,8 +63,11 @@ def invert(
         labels=None if given is None else given.to(device),
         client=client,
         public=public,
+        statistics=statistics,
     )
     chosen = parse_attack(attack) if isinstance(attack, str) else attack
+    if statistics:
+        chosen = chosen.with_known_statistics()
     with seeding_torch(derive_seed(seed, "layers")):  # the model may be in training mode
         return chosen(evidence, seed=seed, on_iteration=on_iteration)
 

@@ -12,6 +12,7 @@ from gradveil.errors import GradveilError
 from gradveil.io.tensors import part_of, read_facts, read_tensors, write_tensors
 from gradveil.io.typed_json import from_fields
 from gradveil.leakage.threat import Clients
+from gradveil.models.batch_statistics import BatchStatistics, sent_statistics
 from gradveil.models.structure import copy_module
 from gradveil.types import Gradients
 
@@ -33,7 +34,7 @@ def write_round(
     tensors = {f"state/{name}": tensor for name, tensor in before.items()}
     tensors |= {f"update/{name}": ((one.double() - after[name].double()) / lr).float() for name, one in moved.items()}
     path = folder / f"round-{number:06}-node-{node}.safetensors"
-    facts = {"round": number, "node": node, "names": list(before)}
+    facts = {"round": number, "node": node, "names": list(before), "lr": lr}
     if clients is not None:
         facts["clients"] = asdict(clients)
     write_tensors(path, tensors, FORMAT, facts)
@@ -64,6 +65,35 @@ def load_round(path: Path, model: nn.Module) -> tuple[nn.Module, Gradients]:
         network, update = load_round(path, model)
         invert(network, update, image_shape=(1, 28, 28), images=4, client=FedAvg(lr=0.1, batch=4))
     """
+    network, update = _load(path, model)
+    trained = trainable_parameters(network)[0]
+    if missing := [name for name in trained if name not in update or not bool(torch.isfinite(update[name]).all())]:
+        raise GradveilError(f"{path}: expected a finite update of {missing[0]!r}, got none")
+    return network, {name: update[name] for name in trained}
+
+
+def load_statistics(path: Path, model: nn.Module, *, steps: int = 1) -> BatchStatistics:
+    """Mean and variance of the node's batch in every batch norm layer, from the running statistics that it sent.
+
+    After several local `steps` they are the mean over these.
+
+        network, update = load_round(path, model)
+        invert(network.train(), update, image_shape=(1, 28, 28), images=4, statistics=load_statistics(path, model))
+    """
+    network, update = _load(path, model)
+    lr = read_facts(path, WANTED, FORMAT).get("lr")
+    if not isinstance(lr, int | float) or not 0 < lr < float("inf"):
+        raise GradveilError(f"{path}: expected the rate by which updates were divided, got {str(lr)[:40]}")
+    before = network.state_dict()
+    after = {name: one.double() - lr * update[name].double() for name, one in before.items() if name in update}
+    try:
+        return sent_statistics(network, before, after, steps=steps)
+    except KeyError as error:
+        raise GradveilError(f"{path}: nothing was sent of {error.args[0]}") from error
+
+
+def _load(path: Path, model: nn.Module) -> tuple[nn.Module, Gradients]:
+    """A copy of `model` with the state before the round, and what changed, (before - after) / lr, by name."""
     tensors = read_tensors(path, WANTED)
     state, update = part_of(tensors, "state"), part_of(tensors, "update")
     network = copy_module(model).eval()
@@ -75,7 +105,4 @@ def load_round(path: Path, model: nn.Module) -> tuple[nn.Module, Gradients]:
     if {name: one.shape for name, one in state.items()} != {name: one.shape for name, one in expected.items()}:
         raise GradveilError(f"{path}: does not fit the model: expected names and shapes of its state_dict()")
     network.load_state_dict(state)
-    trained = trainable_parameters(network)[0]
-    if missing := [name for name in trained if name not in update or not bool(torch.isfinite(update[name]).all())]:
-        raise GradveilError(f"{path}: expected a finite update of {missing[0]!r}, got none")
-    return network, {name: update[name] for name in trained}
+    return network, update

@@ -37,12 +37,14 @@ def _recorded_threat(folder: Path, recorded: Sequence[Path]) -> Threat:
     """The threat of a Flower app: in its rounds, which count from 1 on, by the nodes that sent something."""
     numbers = Counter(int(path.name.split("-")[1]) for path in recorded)
     clients = clients_of(recorded[0])
-    many = max(clients.together, *numbers.values())
+    many = max(numbers.values())
     rounds = tuple(max(0, number - 1) for number in numbers)
     return Threat(
         _called(folder),
         knows=_SERVER,
-        clients=replace(clients, batch_norm="train", participants=many),
+        clients=replace(
+            clients, batch_norm="train", participants=many if many > clients.together else clients.participants
+        ),
         rounds=tuple(dict.fromkeys(rounds)),
     )
 
