@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ class Net(nn.Module):
         return self.classify(self.features(images))
 """
 
-# The defense in a script that trains with Lightning: one line for the images, one for the rest.
+# A script that trains with Lightning, up to the lines that an answer gives.
 LIGHTNING = """
 import lightning as L
 import torch
@@ -45,7 +46,6 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import gradveil as gv
-from gradveil.lightning import DefenseCallback
 from my_nets import Net
 
 class Lit(L.LightningModule):
@@ -61,31 +61,31 @@ class Lit(L.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
-data = gv.load("folder:pictures").train
-loader = DataLoader(TensorDataset(data.images, data.labels), batch_size=4)
+class Data(L.LightningDataModule):
+    def train_dataloader(self):
+        data = gv.load("folder:pictures").train
+        return DataLoader(TensorDataset(data.images, data.labels), batch_size=1)
+
+module, datamodule = Lit(), Data()
 quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-trainer = L.Trainer(max_epochs=1, accelerator="cpu", callbacks=[DefenseCallback("prune:0.9")], **quiet)
-trainer.fit(Lit(), loader)
-trainer.save_checkpoint("lightning.ckpt")
+short = {"max_steps": 3, "accelerator": "cpu", **quiet}
 """
 
-# The same in an app for Flower.
+# The same of an app for Flower, and the rest of it.
 FLOWER = """
-import copy
 import logging
 import time
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.simulation import run_simulation
 
-from gradveil.federated.flower.mod import defense_mod
 from my_nets import Net
-
+"""
+APP = """
 def client_app():
-    app = ClientApp(mods=[defense_mod("prune:0.9", lr=0.1)])
+{lines}
 
     @app.train()
     def train(message, context):
@@ -94,7 +94,7 @@ def client_app():
         torch.manual_seed(0)
         torch.nn.functional.cross_entropy(net(torch.rand(4, 3, 16, 16)), torch.tensor([0, 1, 0, 1])).backward()
         torch.optim.SGD(net.parameters(), lr=0.1).step()
-        content = {"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({"num-examples": 4})}
+        content = {{"arrays": ArrayRecord(net.state_dict()), "metrics": MetricRecord({{"num-examples": 4}})}}
         return Message(RecordDict(content), reply_to=message)
 
     return app
@@ -105,23 +105,27 @@ server, sent = ServerApp(), torch.load("trained.pt", weights_only=True)
 def main(grid, context):
     while not list(grid.get_node_ids()):
         time.sleep(0.1)
-    content = RecordDict({"arrays": ArrayRecord(sent), "config": ConfigRecord({"server-round": 1})})
+    content = RecordDict({{"arrays": ArrayRecord(sent), "config": ConfigRecord({{"server-round": 1}})}})
     (reply,) = grid.send_and_receive([Message(content, node, "train") for node in grid.get_node_ids()], timeout=600)
     torch.save(reply.content["arrays"].to_torch_state_dict(), "flower.pt")
 
-quiet = {"num_cpus": 1, "include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
-resources = {"num_cpus": 1, "num_gpus": 0}
-run_simulation(server, client_app(), 1, backend_config={"init_args": quiet, "client_resources": resources})
+quiet = {{"num_cpus": 1, "include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}}
+resources = {{"num_cpus": 1, "num_gpus": 0}}
+run_simulation(server, client_app(), 1, backend_config={{"init_args": quiet, "client_resources": resources}})
 """
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder with what somebody brings along."""
-    folder = tmp_path_factory.mktemp("home")
+    return bring_along(tmp_path_factory.mktemp("home"), pictures=8)
+
+
+def bring_along(folder: Path, *, pictures: int) -> Path:
+    """A network, so many pictures of each kind to train on, and what a training by hand leaves."""
     (folder / "my_nets.py").write_text(NETS)
     rng = np.random.default_rng(0)
-    for part, each in (("train", 8), ("test", 30)):
+    for part, each in (("train", pictures), ("test", 30)):
         for label, name in enumerate(("cats", "dogs")):
             (folder / "pictures" / part / name).mkdir(parents=True)
             for number in range(each):
@@ -206,34 +210,39 @@ def test_a_model_pictures_and_weights_of_ones_own(home: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_is_recommended_is_applied_and_audited_again(home: Path) -> None:
-    """With Lightning and with Flower."""
+def test_what_is_recommended_is_applied_and_audited_again(tmp_path: Path) -> None:
+    """By the lines that the answer gives, in Lightning and in Flower."""
     pytest.importorskip("ray")
-    few = [
-        "--candidates",
-        DEFENSE,
-        "--budget",
-        "30",  # a look at both ends long before
-        "--rounds",
-        "1",
-        "--check",
-        "0",
-        "--workers",
-        "2",
-        "--out",
-        "advice",
-    ]
-    recommended = gradveil(home, "recommend", *TRAINED, *few)
-    assert {one["name"] for one in recommended["figures"]} == {"none", DEFENSE}
+    home, sigma = bring_along(tmp_path, pictures=60), 10
+    # Noise far beyond the gradient, so that there is an answer whatever else the attacks do.
+    few = ["--candidates", f"{DEFENSE},gaussian:{sigma}", "--points", "100", "--rounds", "3", "--check", "24"]
+    recommended = gradveil(home, "recommend", *TRAINED, *few, "--budget", "60", "--workers", "2", "--out", "advice")
+    assert {one["name"] for one in recommended["figures"]} == {"none", DEFENSE, f"gaussian:{sigma}"}
+    answers = {one["question"]: one for one in recommended["answers"]}
+    answer = answers["Cheapest that holds"]
+    assert answer["candidate"] == f"gaussian:{sigma}"
+    command, *lines = answer["apply"]
+    program, *options = shlex.split(command)
+    assert program == COMMAND.name
+    small = ["--participants", "2", "--rounds", "1", "--out", "federation"]
+    assert Path(home, gradveil(home, *options, *small)["weights"]).is_file()
+    parts = [at for at, line in enumerate(lines) if line.startswith("#")]
+    assert [lines[at].split(",")[0] for at in parts] == ["# Lightning", "# Flower"]
+    lightning, flower = lines[: parts[1]], lines[parts[1] :]
 
-    for name, script in (("lightning", LIGHTNING), ("flower", FLOWER)):
-        (home / f"with_{name}.py").write_text(script)
-        run(home, sys.executable, f"with_{name}.py")
+    # As printed, but for how long to train.
+    mine = [line.replace("L.Trainer(", "L.Trainer(**short, ") for line in lightning]
+    (home / "with_lightning.py").write_text("\n".join([LIGHTNING, *mine, 'trainer.save_checkpoint("lightning.ckpt")']))
+    app = APP.format(lines="\n".join(f"    {line}" for line in flower))
+    (home / "with_flower.py").write_text(FLOWER + app)
+    for script in ("with_lightning.py", "with_flower.py"):
+        run(home, sys.executable, script)
     before, after = (torch.load(home / name, weights_only=True) for name in ("trained.pt", "flower.pt"))
-    changed = (before["features.0.weight"] != after["features.0.weight"]).float().mean()
-    assert 0 < float(changed) <= 0.1 + 1e-6
+    # A step of rate 0.1 along the gradient, which is small beside the noise.
+    noise = (before["classify.weight"] - after["classify.weight"]) / 0.1
+    assert float(noise.std()) == pytest.approx(sigma, rel=0.2)
 
-    usual = [*OWN, "--normalize", NORMALIZE, "--defenses", DEFENSE]
+    usual = [*OWN, "--normalize", NORMALIZE, "--defenses", answer["candidate"]]
     for weights, out in (("lightning.ckpt", "again-lightning"), ("flower.pt", "again-flower")):
         assert audit(home, out, *usual, "--weights", weights)["verdicts"]
         assert "<h1>Audit of my_nets:Net on " in (home / out / "report.html").read_text()

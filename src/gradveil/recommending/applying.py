@@ -34,13 +34,18 @@ def apply_lines(candidate: Candidate, plan: RecommendPlan, dataset: str) -> tupl
 def _training(clients: Clients) -> list[str]:
     """How participants train, as options of `gradveil federate`."""
     local = ["--client", format_client(clients.client)] if clients.epochs else []
-    return ["--batch", str(clients.images), *local, *([] if clients.augment else ["--plain-images"])]
+    many = [] if clients.participants is None else ["--participants", str(clients.participants)]
+    return ["--batch", str(clients.images), *many, *local, *([] if clients.augment else ["--plain-images"])]
 
 
 def _sums(candidate: Candidate, plan: RecommendPlan) -> list[str]:
     """Who is summed; a curious server then sees only that. It does not attack sums of batches that differ in size."""
     summed = candidate.threat.clients.summed
-    more = ["--participants", str(summed)] if summed > PARTICIPANTS else []
+    more = (
+        ["--participants", str(summed)]
+        if candidate.threat.clients.participants is None and summed > PARTICIPANTS
+        else []
+    )
     if needs_poisson(candidate.defense):
         return more
     return [*more, "--curious", plan.attacks[0].partition(":")[0], "--sums", str(summed)]
