@@ -112,8 +112,11 @@ class Inversion(Attack):
 
     def with_known_statistics(self) -> Attack:
         """The same, and the guess has the statistics of the private batch; those of the network say nothing more."""
+        own = next(
+            (prior for prior in self.priors if isinstance(prior, KnownStatistics)), KnownStatistics(STATISTICS_WEIGHT)
+        )
         others = tuple(prior for prior in self.priors if not isinstance(prior, BatchNormStatistics | KnownStatistics))
-        return replace(self, priors=(*others, KnownStatistics(STATISTICS_WEIGHT)))
+        return replace(self, priors=(*others, own))
 
     def adapt_to(self, defense: KnownDefense, evidence: Evidence) -> Attack:
         return defense.adapt(self, evidence)
