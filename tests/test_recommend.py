@@ -778,6 +778,7 @@ CLIENTS = (
     "fedavg:rate=0.05,momentum=0.9,augment=True",
     "aggregate:summed=12",
     "fedsgd:images=4,summed=3",
+    "fedsgd:images=4,summed=2,participants=12,rounds=5",
 )
 
 
@@ -819,6 +820,7 @@ def test_commands_that_apply_an_answer_train_as_it_was_attacked(
         assert parse_client(plan.client) == clients.client
         assert plan.defense == str(candidate.defense)
         assert plan.participants >= clients.summed
+        assert clients.participants in (None, plan.participants)
         if not needs_poisson(candidate.defense):
             assert (curiosity.sums if curiosity else (1,)) == (clients.summed,)
 
@@ -869,6 +871,20 @@ def test_a_threat_on_a_trained_network_trains_one_without_a_defense(small: Datas
         race(replace(plan, epochs=3), small, tmp_path)
     with pytest.raises(GradveilError, match="expected one stage"):
         replace(plan, threat=parse_threat("worst-case:stages=0+trained"))
+
+
+def test_a_threat_after_rounds_is_raced_there(small: Dataset, tmp_path: Path) -> None:
+    threat = parse_threat("fedsgd:images=2,labels=known,participants=3,rounds=2")
+    plan = replace(PLAN, threat=threat, candidates=("clip:1", "sum:2", "sum:4"), levels=LEVELS[:1], check=0)
+    found = race(plan, small, tmp_path)
+    assert {one.name for one in found.figures} == {"none", "clip:1", "sum:2", "sum:4"}
+    stages = {json.loads(path.read_text())["scenario"]["stage"]["count"] for path in tmp_path.glob("records/*.json")}
+    assert stages == {2}
+    assert parse_candidate("sum:4", threat).threat.clients.together == 4
+    assert same(race(plan, small, tmp_path)) == same(found)
+    for text in ("worst-case:rounds=1+2", "worst-case:rounds=1,stages=0"):
+        with pytest.raises(GradveilError, match="expected one round or one stage"):
+            replace(plan, threat=parse_threat(text))
 
 
 def test_the_command_writes_what_it_says(

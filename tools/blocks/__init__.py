@@ -35,6 +35,7 @@ WRITERS: dict[str, tuple[Callable[..., str], *tuple[str, ...]]] = {
     "federated": (training.federated, "federated"),
     "curious": (training.curious, "curious"),
     "threats": (recommending.threats, "threats"),
+    "batch-statistics": (recommending.batch_statistics, "batch_statistics"),
     "recommend": (recommending.recommend, "recommend"),
     "known": (recommending.known, "adaptive", "defenses", "threats", "recommend"),
     "faults": (faults.faults, "faults"),

@@ -4,9 +4,31 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from blocks.wording import GRADES, escaped, header, text
+from blocks.wording import GRADES, escaped, header, share, text
 
 OUTCOMES = ("confirmed", "contradicted", "undecided")
+
+
+def batch_statistics(record: dict[str, Any]) -> str:
+    """What batch statistics add to the gradient, from `python -m bench.batch_statistics`."""
+    lines = header("images per message", "defense", "weight", "ranks above (95%)", "first", "more than without (95%)")
+    for row in record["rows"]:
+        weight, more = ("not known", "") if row["weight"] is None else (f"{row['weight']:g}", _points(row))
+        found = share(row["percentile"], *row["interval"])
+        lines.append(
+            f"| {row['images per message']} | `{row['defense']}` | {weight} | {found} | {row['first']} of {row['n']} | {more} |"
+        )
+    lines.append(
+        f"\nUntrained `{record['model']}` on {record['dataset']}, batch norm at work, `fast` with {record['iterations']} "
+        "iterations. *Weight*: of the statistics beside the distance of gradients. *Ranks above*: the mean share of its class "
+        "below the private image; chance is 50%. *More*: of the same images; intervals count messages."
+    )
+    return text(lines)
+
+
+def _points(row: dict[str, Any]) -> str:
+    low, high = row["more interval"]
+    return f"{100 * row['more']:+.0f} points ({100 * low:+.0f} to {100 * high:+.0f})"
 
 
 def threats(record: dict[str, Any]) -> str:

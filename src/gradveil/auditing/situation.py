@@ -1,7 +1,7 @@
 """Where a network is attacked: under which threat, and at which stage of training."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import total_ordering
 
 from gradveil.leakage.scenario import ScenarioKey
@@ -23,7 +23,8 @@ class Situation:
     place: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.threat}, {self.stage}" if self.threat else str(self.stage)
+        own = replace(self.stage, threat="") if self.stage.threat == self.threat else self.stage
+        return f"{self.threat}, {own}" if self.threat else str(self.stage)
 
     def __lt__(self, other: "Situation") -> bool:
         return (self.place, self.threat, self.stage) < (other.place, other.threat, other.stage)
