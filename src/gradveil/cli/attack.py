@@ -49,6 +49,9 @@ class ScenarioOptions:
     client: Annotated[str, Option(help="fedsgd, or local steps: fedavg:batch=1,lr=0.01,epochs=1,order=0.")] = "fedsgd"
     users: Annotated[int, Option(help="The attacker sees only the mean of this many users.", min=1, max=10_000)] = 1
     batch_norm: Annotated[str, Option(help="Batch norm of client and attack: eval or train.")] = "eval"
+    batch_statistics: Annotated[
+        bool, Option("--batch-statistics", help="The attacker has mean and variance of the batch in batch norm layers.")
+    ] = False
     iterations: IterationsOption = None
     restarts: RestartsOption = None
     tv: TvOption = None
