@@ -13,7 +13,7 @@ def batch_statistics(record: dict[str, Any]) -> str:
     """What batch statistics add to the gradient, from `python -m bench.batch_statistics`."""
     lines = header("images per message", "defense", "weight", "ranks above (95%)", "first", "more than without (95%)")
     for row in record["rows"]:
-        weight, more = ("not known", "") if row["weight"] is None else (f"{row['weight']:g}", _points(row))
+        weight, more = ("not known", "") if row["weight"] is None else (f"{row['weight']:g}", _difference(row))
         found = share(row["percentile"], *row["interval"])
         lines.append(
             f"| {row['images per message']} | `{row['defense']}` | {weight} | {found} | {row['first']} of {row['n']} | {more} |"
@@ -26,7 +26,7 @@ def batch_statistics(record: dict[str, Any]) -> str:
     return text(lines)
 
 
-def _points(row: dict[str, Any]) -> str:
+def _difference(row: dict[str, Any]) -> str:
     low, high = row["more interval"]
     return f"{100 * row['more']:+.0f} points ({100 * low:+.0f} to {100 * high:+.0f})"
 
