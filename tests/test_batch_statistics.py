@@ -40,10 +40,10 @@ def batch_of(data: Dataset, count: int) -> Batch:
     return Batch(to_unit(data.train.images[:count]), data.train.labels[:count])
 
 
-def seen_by(network: nn.Module, train: Callable[[], object]) -> BatchStatistics:
+def seen_by(network: nn.Module, train: Callable[[], object], *, participants: int = 1) -> BatchStatistics:
     with watching_inputs(network) as inputs:
         train()
-    return statistics_of([(name, values.detach()) for name, values in inputs])
+    return statistics_of([replace(one, values=one.values.detach()) for one in inputs], participants=participants)
 
 
 def state_of(network: nn.Module) -> dict[str, Tensor]:
@@ -69,12 +69,38 @@ def test_the_state_that_torch_sends_gives_the_batch_away(momentum: float | None,
         sent_statistics(network, before, before, steps=0)
 
 
-def test_after_local_steps_they_are_the_mean(fashion: Dataset) -> None:
-    network, batch = net(None).train(), batch_of(fashion, 12)
+@pytest.mark.parametrize("momentum", [0.1, 0.7, None])
+def test_after_local_steps_they_are_what_is_left_of_all(momentum: float | None, fashion: Dataset) -> None:
+    network, batch = net(momentum).train(), batch_of(fashion, 12)
     network(batch.images)
     before = state_of(network)
     seen = seen_by(network, lambda: FedAvg(lr=0.1, batch=4).train_from(network, batch))
     assert_same(sent_statistics(network, before, state_of(network), steps=3), seen)
+
+
+def test_of_several_participants_they_are_the_mean(fashion: Dataset) -> None:
+    network, batch, client = net().train(), batch_of(fashion, 8), FedAvg(0.1, batch=2)
+    together = seen_by(network, lambda: Aggregate(2, client)(network, batch), participants=2)
+    halves = (Batch(batch.images[part], batch.labels[part]) for part in (slice(4), slice(4, 8)))
+    apart = [seen_by(network, lambda half=half: client(network, half)) for half in halves]  # type: ignore[misc]
+    mean = {name: tuple((a + b) / 2 for a, b in zip(*(one[name] for one in apart), strict=True)) for name in together}
+    assert_same(together, mean)  # type: ignore[arg-type]
+
+
+def test_layers_that_saw_nothing_are_left_out(fashion: Dataset) -> None:
+    network, batch = net().train(), batch_of(fashion, 6)
+    network[1].eval()  # frozen, as in fine-tuning
+    before = state_of(network)
+    seen = seen_by(network, lambda: network(batch.images))
+    assert list(seen) == ["5"]
+    assert_same(sent_statistics(network, before, state_of(network)), seen)
+    network.train()
+    known = seen | {"1": (torch.zeros(4), torch.ones(4))}
+    guess = Guess(batch.images, batch.labels, batch.images, known=known)
+    network[1].eval()
+    with looking_inside(network, guess):
+        share(network, batch)
+    assert float(KnownStatistics(1.0)(guess).detach()) < 1e-8
 
 
 def test_a_recorded_round_has_them(fashion: Dataset, tmp_path: Path) -> None:
@@ -100,10 +126,11 @@ def test_a_recorded_round_has_them(fashion: Dataset, tmp_path: Path) -> None:
 @pytest.mark.parametrize("client", [share, FedAvg(0.1, batch=2), Aggregate(2)], ids=["gradient", "steps", "sum"])
 def test_the_private_images_alone_fit(client: gv.Aggregate | FedAvg, fashion: Dataset) -> None:
     network, batch = net().train(), batch_of(fashion, 4)
-    known = seen_by(network, lambda: client(network, batch))
+    participants = client.users if isinstance(client, Aggregate) else 1
+    known = seen_by(network, lambda: client(network, batch), participants=participants)
 
     def penalty(images: Tensor) -> Tensor:
-        guess = Guess(images, batch.labels, images, known=known)
+        guess = Guess(images, batch.labels, images, known=known, participants=participants)
         with looking_inside(network, guess):
             client(network, Batch(images, batch.labels))
         return KnownStatistics(2.0)(guess)
@@ -156,6 +183,7 @@ def test_statistics_that_no_layer_can_have_seen_are_refused(fashion: Dataset) ->
         (False, {"1": pair}, "'1' is no batch norm layer of the model in training mode"),
         (True, {"0": pair}, "'0' is no batch norm layer"),
         (True, {"1": (torch.zeros(3), torch.ones(4))}, "finite mean and variance of 4 channels, got"),
+        (True, {"1": (torch.zeros(4),)}, "expected a mean and a variance, got tuple"),
         (True, {"1": (torch.full((4,), float("nan")), torch.ones(4))}, "finite mean"),
     ):
         with pytest.raises(GradveilError, match=said):

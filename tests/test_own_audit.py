@@ -69,7 +69,11 @@ def test_a_loader_comes_back_as_the_pixels_it_was_made_of(fashion: Dataset) -> N
             [(ones, torch.rand(2))],
             r"one label from 0 on per image, whole numbers \(2,\), or 0 and 1 \(2, labels\), got torch.float32 \(2,\)",
         ),
-        ([(ones, torch.full((2, 3), 0.5))], "expected 0 or 1 per image and label, got 0.5 to 0.5"),
+        (
+            [(ones, torch.full((2, 3), 0.5))],
+            r"0 or 1 per image and label \(2, labels\), or whole numbers \(2,\), got \(2, 3\) from 0.5 to 0.5",
+        ),
+        ([(ones, torch.zeros(2, 3, dtype=torch.complex64))], "got torch.complex64"),
         ([(ones, torch.ones(2, 3)), (ones, torch.ones(2, 4))], r"of one shape in all batches, got \(2, 3\), \(2, 4\)"),
         ([(ones[0], torch.zeros(2))], "expected images"),
         ([{"image": ones}], "expected batches"),
@@ -116,18 +120,34 @@ def test_images_with_several_labels_are_ranked_among_those_with_the_same(fashion
     }
     assert {one.guess for one in alone} == {"the mean of the public images of the class"}
     found = images_from_loader(loader, mean=MEAN, std=STD, classes=("cat", "dog", "person"))
-    assert "cat+dog+person" in found.classes
+    assert found.classes[0] == "cat+dog+person"
     data = dataset_from_loader(loader, mean=MEAN, std=STD)
     for record in bare:
         assert record.rank is not None
         assert {data.train.classes[int(data.train.labels[one])] for one in record.rank.decoys} == {record.label}
     assert torch.equal(data.train.learned.unique(dim=0), data.test.learned.unique(dim=0))
-    with pytest.raises(GradveilError, match='several labels each: say the loss, loss="bce"'):
-        gv.audit_model(model, loader, tmp_path / "no", mean=MEAN, std=STD)
+    short = nn.Sequential(nn.Flatten(), nn.Linear(784, 2))
+    pair_read = gv.Threat("pair", knows=gv.Knowledge(labels="read"), clients=gv.Clients(images=2))
+    rare = (torch.rand(300, 20, generator=chance) < 0.5).float()
+    rarely = DataLoader(TensorDataset(images, rare), batch_size=32)
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(784, 20))
+    for audited, given, more, said in (
+        (model, loader, {}, 'labels of the loader are 0 and 1 per label: say the loss, loss="bce"'),
+        (short, loader, {"loss": "bce"}, "as many labels as outputs of the model, 2, got 3"),
+        (model, loader, {"loss": "bce", "threats": [pair_read]}, "labels of 2 images cannot be read off"),
+        (wide, rarely, {"loss": "bce"}, "others of the same labels to be told from, got 0 of 32"),
+    ):
+        with pytest.raises(GradveilError, match=said):
+            gv.audit_model(audited, given, tmp_path / "no", mean=MEAN, std=STD, **more)  # type: ignore[arg-type]
+    assert not (tmp_path / "no").exists()
     with pytest.raises(GradveilError, match="one shape in both loaders"):
         dataset_from_loader(loader, own_loader(fashion), mean=MEAN, std=STD)
-    with pytest.raises(GradveilError, match="training here is with one label per image"):
+    with pytest.raises(GradveilError, match="a whole training here is with one label per image"):
         gv.train(data, "lenet", tmp_path / "training")
+    with pytest.raises(GradveilError, match="a collaborative training here"):
+        gv.federate(gv.FederatedPlan(data.name, "lenet"), data, tmp_path / "federated")
+    with pytest.raises(GradveilError, match="a score here"):
+        gv.Scorer(model, model, data.test)
 
 
 def test_a_model_object_is_audited_under_threats(fashion: Dataset, tmp_path: Path) -> None:

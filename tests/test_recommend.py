@@ -679,7 +679,7 @@ def test_bad_options_are_one_line(
         (
             "hospitals.toml",
             False,
-            "taking stage 0 of threat two hospitals, and leaving out stage trained, round 10",
+            "recommending for stage 0 of threat two hospitals, its first, and leaving out stage trained, round 10",
             ("0",),
         ),
         ("hospitals.toml", True, "taking the weights given", None),

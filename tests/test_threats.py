@@ -95,6 +95,8 @@ def test_names_and_settings() -> None:
     assert parse_threat("fedsgd:images=32").name != parse_threat("fedsgd:images=16").name
     assert parse_threat("fedsgd:stages=0+trained").stages == ("0", "trained")
     assert parse_threat("fedsgd:rounds=0+10").rounds == (0, 10)
+    assert parse_threat("aggregate:participants=3,summed=2").clients.together == 3  # in any order
+    assert parse_threat("worst-case:batch_statistics=True,batch_norm=train").knows.batch_statistics
     neighbour = parse_threat("aggregate:attacker=neighbour")
     assert (neighbour.users, neighbour.unit) == (3, 3 * 8)  # its own part is known to it
     for bad in (
@@ -192,8 +194,17 @@ def test_a_threat_names_rounds_of_its_participants_own_training(small: Dataset, 
     network = source.at(Stage("rounds", 2, threat="ours"), Prune(0.5)).module
     for name, tensor in network.state_dict().items():
         torch.testing.assert_close(tensor, state[name])
+    # Before anything is attacked.
+    crowd = replace(rounds, clients=replace(rounds.clients, participants=300))
     with pytest.raises(GradveilError, match="300 participants with 2 images each cannot train"):
-        EarlyRounds(replace(rounds.clients, participants=300), small).take(network, 1, NoDefense())
+        run_audit(replace(plan, threats=(crowd,)), small, tmp_path / "crowd")
+    assert not (tmp_path / "crowd").exists()
+    alone = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 4), torch.nn.BatchNorm1d(4))
+    with pytest.raises(GradveilError, match="cannot train on such a batch: Expected more than 1 value per channel"):
+        EarlyRounds(Clients(1), small).take(alone, 1, NoDefense())
+    # Who is summed does not change what is trained.
+    summed = replace(rounds.clients, summed=3)
+    assert str(EarlyRounds(summed, small)) == str(EarlyRounds(rounds.clients, small))
     with pytest.raises(GradveilError, match="weights bring the stage with them: leave out the rounds of threat ours"):
         replace(plan, weights=tmp_path / "w.pt", stages=(Stage("weights"),))
 
@@ -350,9 +361,12 @@ def test_where_weights_are_given_the_rounds_of_a_recording_are_not_trained(
 ) -> None:
     plan = FederatedPlan("fashion-mnist-tenth", "lenet", batch=8)
     (tmp_path / "settings.json").write_text('{"curious": {"rounds": [0, 7]}, ' + plan.to_json()[1:])
-    (threat,) = audit_threats(str(tmp_path), weights=None)
+    (threat,) = audit_threats(str(tmp_path), weights=None, stages=None)
     assert threat.rounds == (0, 7)
     assert capsys.readouterr().err == ""
-    (threat,) = audit_threats(str(tmp_path), weights=Path("w.pt"))
-    assert threat.rounds == ()
-    assert "taking the weights given in place of round 0, round 7 of threat" in capsys.readouterr().err
+    for weights, stages, said in ((Path("w.pt"), None, "the weights given"), (None, "20", "--stages 20")):
+        (threat,) = audit_threats(str(tmp_path), weights=weights, stages=stages)
+        assert threat.rounds == ()
+        assert f"taking {said} in place of round 0, round 7 of" in capsys.readouterr().err
+    (threat,) = audit_threats("worst-case:stages=0,rounds=3", weights=Path("w.pt"), stages=None)
+    assert (threat.stages, threat.rounds) == (None, ())

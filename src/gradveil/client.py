@@ -250,6 +250,15 @@ def freezing_statistics(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def training_errors() -> Iterator[None]:
+    """What torch says of a batch that a network cannot train on, such as one image before batch norm of vectors, in one line."""
+    try:
+        yield
+    except ValueError as error:
+        raise GradveilError(f"the model cannot train on such a batch: {' '.join(str(error).split())[:200]}") from error
+
+
+@contextmanager
 def setting_modes(model: nn.Module) -> Iterator[None]:
     """Inside, modules may be put into training or evaluation mode; afterwards they are in the mode that they were in."""
     modes = [(module, module.training) for module in model.modules()]

@@ -67,6 +67,11 @@ class ImageSet:
         """What a network learns to say of each image: its label, or 0 and 1 per label, float (N, labels)."""
         return self.labels if self.targets is None else self.targets[self.labels]
 
+    def check_one_label(self, what: str) -> None:
+        """Refuse images with several labels where `what` asks for one each."""
+        if self.targets is not None:
+            raise GradveilError(f"{what} here is with one label per image, got images with several")
+
     @property
     def outputs(self) -> int:
         """How many outputs such a network has."""

@@ -116,6 +116,10 @@ def check_statistics(model: nn.Module, statistics: BatchStatistics) -> None:
     for name, moments in statistics.items():
         if name not in layers:
             raise GradveilError(f"batch statistics: {name!r} is no batch norm layer of the model in training mode")
+        if len(moments) != 2 or not all(isinstance(tensor, Tensor) for tensor in moments):
+            raise GradveilError(
+                f"batch statistics of {name!r}: expected a mean and a variance, got {type(moments).__name__}"
+            )
         for tensor in moments:
             if tensor.shape != (layers[name].num_features,) or not bool(torch.isfinite(tensor).all()):
                 expected = f"finite mean and variance of {layers[name].num_features} channels"

@@ -16,7 +16,7 @@ from gradveil.attacks.priors import Guess, consensus_of, looking_inside
 from gradveil.attacks.reconstruction import Ending, Reconstruction, Trace, cosines
 from gradveil.attacks.restarts import Restart
 from gradveil.attacks.width import SEATS
-from gradveil.client import share
+from gradveil.client import Aggregate, share
 from gradveil.models.losses import loss_function
 from gradveil.models.normalizing import normalization
 from gradveil.models.stochastic import drawing, stochastic_layers
@@ -111,7 +111,9 @@ class State:
     def _loss(
         self, run: Restart, guess: Tensor, soft: Tensor, consensus: Tensor
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        current = Guess(guess, run.label_of(soft), consensus, known=run.evidence.statistics or {})
+        known, client = run.evidence.statistics or {}, run.evidence.client
+        participants = client.users if isinstance(client, Aggregate) else 1
+        current = Guess(guess, run.label_of(soft), consensus, known=known, participants=participants)
         pixels = self.pixels(guess)
         if self.attack.simulate is not None:
             pixels = self.attack.simulate(pixels, run.chance)

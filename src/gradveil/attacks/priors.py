@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from gradveil.models.batch_statistics import BatchStatistics, Inputs, statistics_of, watching_inputs
+from gradveil.models.batch_statistics import BatchStatistics, Seen, statistics_of, watching_inputs
 
 
 @dataclass
 class Guess:
     """A guess as a prior sees it: `images` (B, C, H, W) in normalised units and `labels`, (B,) or probabilities (B, classes).
 
-    `consensus` is the mean of all runs' guesses, `known` the statistics of the private batch, where the attacker has them.
+    `consensus` is the mean of all runs' guesses, `known` the statistics of the private batch, where the attacker has them, and
+    `participants` are behind it.
     `logits` and `features` (what goes into every batch norm layer, with the layer) of the first pass, and `inputs` (the same of
     all passes, by name) are there for priors that look inside.
     """
@@ -27,8 +28,9 @@ class Guess:
     consensus: Tensor
     logits: Tensor | None = None
     features: Sequence[tuple[_BatchNorm, Tensor]] = ()
-    inputs: Inputs = field(default_factory=list)
+    inputs: list[Seen] = field(default_factory=list)
     known: BatchStatistics = field(default_factory=dict)
+    participants: int = 1
 
 
 class Prior(Protocol):
@@ -113,13 +115,14 @@ class KnownStatistics(Prior):
     weight: float
 
     def __call__(self, guess: Guess) -> Tensor:
-        found, errors = statistics_of(guess.inputs), [guess.images.new_zeros(())]
-        for name, (mean, variance) in guess.known.items():
+        found, errors = statistics_of(guess.inputs, participants=guess.participants), [guess.images.new_zeros(())]
+        known = {name: pair for name, pair in guess.known.items() if name in found}  # the model may leave a layer out
+        for name, (mean, variance) in known.items():
             scale = variance.mean().clamp_min(torch.finfo(variance.dtype).tiny)
             own_mean, own_variance = found[name]
             errors.append((own_mean - mean).square().mean() / scale)
             errors.append(((own_variance - variance) / scale).square().mean())
-        return self.weight * torch.stack(errors).sum() / max(1, len(guess.known))
+        return self.weight * torch.stack(errors).sum() / max(1, len(known))
 
 
 @dataclass(frozen=True)

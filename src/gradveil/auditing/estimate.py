@@ -12,7 +12,7 @@ from torch import nn
 from gradveil.attacks import Attack, Inversion, Reconstruction
 from gradveil.attacks.attack import OnIteration
 from gradveil.auditing.choice import candidates
-from gradveil.auditing.matrix import spread_indices
+from gradveil.auditing.matrix import rounds_of, spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.tuning import tuning_images
 from gradveil.client import batch_norm_mode
@@ -136,8 +136,12 @@ def training_steps(plan: AuditPlan, dataset: Dataset) -> tuple[int, int]:
     trained = {plan.seed} if any(one.unit == "epochs" for one in plan.every_stage) else set()
     trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
     early = sum(int(one.count) for one in plan.every_stage if one.unit == "steps")
-    passes = [(sum(one.rounds) * max(1, one.clients.epochs), one.clients) for one in plan.threats]
-    early += sum(-(-count * clients.together * clients.images // size) for count, clients in passes)
+    # Threats that differ in who is summed have their rounds in common.
+    training = rounds_of(plan, dataset)
+    rehearsed = {(str(training[one.name]), one.rounds): one for one in plan.threats if one.rounds}
+    for one in rehearsed.values():
+        images = sum(one.rounds) * max(1, one.clients.epochs) * one.clients.together * one.clients.images
+        early += -(-images // size)
     return trainings, trainings * plan.epochs * steps_per_epoch + early * len(plan.defenses)
 
 

@@ -57,7 +57,7 @@ def run_audit(
     """
     private, public = dataset.private_and_public(plan.split)
     indices = spread_indices(private, plan.images, seed=plan.seed)
-    rounds = {one.name: EarlyRounds(one.clients, dataset, plan.seed, plan.device) for one in plan.threats if one.rounds}
+    rounds = rounds_of(plan, dataset)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device, rounds)
     doubt = None
     if plan.weights is not None:  # weights that do not fit are refused before anything is written
@@ -117,6 +117,12 @@ def run_audit(
     return read_study(folder)
 
 
+def rounds_of(plan: AuditPlan, dataset: Dataset) -> dict[str, EarlyRounds]:
+    """How the participants of the plan's threats train, for threats that name rounds; what cannot be trained is refused."""
+    named = (one for one in plan.threats if one.rounds)
+    return {one.name: EarlyRounds(one.clients, dataset, plan.seed, plan.device) for one in named}
+
+
 def keep_choices(folder: Path, choices: list[Choice], say: Callable[[str], None]) -> None:
     """Write which settings were taken before they are used, and say it."""
     if choices:
@@ -173,7 +179,8 @@ def behind(scenario: Scenario, indices: list[int]) -> tuple[int, ...]:
 def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:
     """`count` images, the classes in turn, each in a random order: class folders come sorted.
 
-    Where images have several labels, classes of many images go first: in small ones an image has few others to be told from.
+    Where images have several labels, classes of many images go first, and those of a single one last: in small ones an image has
+    few others to be told from.
     """
     if count > len(images):
         raise GradveilError(f"{count} images were asked for, there are {len(images)}")
@@ -183,8 +190,14 @@ def spread_indices(images: ImageSet, count: int, *, seed: int) -> list[int]:
         members = shuffled[images.labels[shuffled] == label]
         turns[members] = torch.arange(len(members))
     places = torch.arange(len(images.classes))
+    alone = torch.zeros(len(places), dtype=torch.bool)
     if images.targets is not None:
         sizes = images.labels.bincount(minlength=len(places))
-        places[sizes.argsort(descending=True, stable=True)] = places.clone()
-    # By turn, and within a turn by class.
-    return sorted(range(len(images)), key=lambda index: (int(turns[index]), int(places[images.labels[index]])))[:count]
+        places[sizes.argsort(descending=True, stable=True)], alone = places.clone(), sizes == 1
+
+    def place(index: int) -> tuple[bool, int, int]:
+        """By turn, and within a turn by class."""
+        label = images.labels[index]
+        return bool(alone[label]), int(turns[index]), int(places[label])
+
+    return sorted(range(len(images)), key=place)[:count]

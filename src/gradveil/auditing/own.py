@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from gradveil.attacks import Attack, fast
-from gradveil.auditing.matrix import run_audit
+from gradveil.auditing.matrix import run_audit, spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.study import Study
+from gradveil.client import batch_norm_mode, trainable_parameters
 from gradveil.datasets.loaders import Batches, dataset_from_loader
 from gradveil.defenses import Defense
 from gradveil.devices import CPU, Device
@@ -17,8 +19,10 @@ from gradveil.errors import GradveilError
 from gradveil.leakage.threat import Threat
 from gradveil.models.losses import CROSS_ENTROPY, BinaryCrossEntropy, Loss, loss_function, with_loss
 from gradveil.models.normalizing import input_normalization, with_normalization
+from gradveil.models.stochastic import drawing
 from gradveil.progress import Progress, silent
 from gradveil.training.stage import Stage
+from gradveil.types import Dataset, to_unit
 
 
 def audit_model(
@@ -57,8 +61,8 @@ def audit_model(
         raise GradveilError("expected both mean and std of the loader, or none of them, got one")
     dataset = dataset_from_loader(loader, public, mean=mean, std=std, seed=seed)
     audited = with_loss(model, loss)
-    if dataset.train.targets is not None and not isinstance(loss_function(audited), BinaryCrossEntropy):
-        raise GradveilError('images of the loader have several labels each: say the loss, loss="bce"')
+    if dataset.train.targets is not None:
+        _check_several_labels(audited, dataset, threats, attacks, images=images, seed=seed)
     if mean is not None and std is not None and input_normalization(model) is None:
         audited = with_normalization(audited, mean, std)
     stages = (Stage("weights"),)
@@ -67,3 +71,33 @@ def audit_model(
         audited, tuple(defenses), tuple(attacks), stages, images=images, seed=seed, device=device, threats=now
     )
     return run_audit(plan, dataset, Path(folder), workers=workers, progress=progress)
+
+
+def _check_several_labels(
+    model: nn.Module, dataset: Dataset, threats: Sequence[Threat], attacks: Sequence[Attack], *, images: int, seed: int
+) -> None:
+    """Refuse an audit of images with several labels that could not be made, or could say nothing."""
+    if not isinstance(loss_function(model), BinaryCrossEntropy):
+        raise GradveilError(
+            'labels of the loader are 0 and 1 per label: say the loss, loss="bce"; where every image has one class, give its '
+            "number, labels.argmax(1)"
+        )
+    train = dataset.train
+    for threat in threats:
+        knows = {threat.knows.labels or attack.labels for attack in attacks}
+        if threat.unit > 1 and "read" in knows:
+            raise GradveilError(
+                f"threat {threat.name}: labels of {threat.unit} images cannot be read off binary cross entropy; set labels to "
+                "known or joint"
+            )
+    with torch.no_grad(), batch_norm_mode(model, training=False), drawing(model, torch.zeros):
+        logits = model(to_unit(train.images[:1]).to(trainable_parameters(model)[1][0].device))
+    if logits.shape[1:] != (train.outputs,):
+        raise GradveilError(f"expected as many labels as outputs of the model, {logits.shape[-1]}, got {train.outputs}")
+    sizes = train.labels.bincount(minlength=len(train.classes))
+    told = int((sizes[train.labels[spread_indices(train, images, seed=seed)]] > 1).sum())
+    if told < images:
+        raise GradveilError(
+            f"expected images with others of the same labels to be told from, got {told} of {images}: attack {told} or fewer, or "
+            "leave rare labels out"
+        )

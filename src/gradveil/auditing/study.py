@@ -270,6 +270,8 @@ def _without_defense(verdicts: Sequence[OverallVerdict]) -> str:
         return ""
     if len(verdicts) == 1:
         (one,) = verdicts
+        if one.level == CANNOT_TELL:
+            return "Without a defense it cannot be told whether images leak. "
         found = f"{_BARE[one.grade]} ({one.grade})" if one.level == LEAKS else _BARE["nothing found"]
         return f"Without a defense {found}. "
     leaking = sum(one.level == LEAKS for one in verdicts)

@@ -138,7 +138,7 @@ def audit(
         seed=options.seed,
         tolerance=tolerance,
         device=where.choose().text,
-        threats=() if threats is None else audit_threats(threats, weights=network.weights),
+        threats=() if threats is None else audit_threats(threats, weights=network.weights, stages=stages),
         split=parse_split(split),
         tune=given == replace(AttackSettings(), compiled=compiled) if tune is None else tune,
     )

@@ -23,15 +23,29 @@ def parse_threats(text: str) -> "tuple[Threat, ...]":
     return tuple(found)
 
 
-def audit_threats(text: str, *, weights: Path | None) -> "tuple[Threat, ...]":
-    """The threats of an audit; where weights are given, a line says that they are attacked in place of the rounds named."""
-    found = parse_threats(text)
-    if weights is None:
-        return found
-    for one in found:
-        if one.rounds:
-            say(f"taking the weights given in place of {', '.join(_times(one))} of threat {one.name}")
-    return tuple(replace(one, rounds=()) for one in found)
+def audit_threats(text: str, *, weights: Path | None, stages: str | None) -> "tuple[Threat, ...]":
+    """The threats of an audit, at the weights that are given, or the stages; a line says what that is in place of."""
+    from gradveil.naming import split_names
+
+    found: list[Threat] = []
+    for name in split_names(text):
+        for one in parse_threats(name):
+            if weights is not None:
+                found.append(_at_weights(one))
+            elif stages is not None and one.rounds and Path(name).is_dir():
+                say(f"taking --stages {stages} in place of {', '.join(_times(one))} of {one.name}")
+                found.append(replace(one, rounds=()))
+            else:
+                found.append(one)
+    return tuple(found)
+
+
+def _at_weights(threat: "Threat") -> "Threat":
+    """The threat on weights that are given; a line says so where it named other times."""
+    if not threat.rounds and threat.stages in (None, ("trained",)):
+        return threat
+    say(f"taking the weights given in place of {', '.join(_times(threat))} of threat {threat.name}")
+    return replace(threat, stages=None, rounds=())
 
 
 def _times(threat: "Threat") -> list[str]:
@@ -50,14 +64,9 @@ def choose_threat(text: str, *, weights: Path | None) -> "Threat":
     threat, others = found[0], [one.name for one in found[1:]]
     if others:
         say(f"taking {threat.name}, which has the fewest images behind a message, and leaving out {', '.join(others)}")
-    stages, rounds = threat.stages or (), threat.rounds
-    when = _times(threat)
-    if weights is not None and (rounds or stages not in ((), ("trained",))):
-        say(f"taking the weights given in place of {', '.join(when)} of threat {threat.name}")
-        return replace(threat, stages=None, rounds=())
+    if weights is not None:
+        return _at_weights(threat)
+    stages, rounds, when = threat.stages or (), threat.rounds, _times(threat)
     if len(when) > 1:
-        say(
-            f"taking {when[0]} of threat {threat.name}, and leaving out {', '.join(when[1:])}: a file with that one first asks "
-            "for it"
-        )
+        say(f"recommending for {when[0]} of threat {threat.name}, its first, and leaving out {', '.join(when[1:])}")
     return replace(threat, stages=stages[:1] or None, rounds=() if stages else rounds[:1])

@@ -70,7 +70,8 @@ def _labelled(images: Tensor, labels: Tensor, names: Sequence[str] | None, where
     names = numbered_classes(labels.shape[1] - 1, where) if names is None else names
     if len(names) != labels.shape[1]:
         raise GradveilError(f"{where}: expected {labels.shape[1]} names of labels, got {len(names)}")
-    targets, numbers = torch.unique(labels, dim=0, return_inverse=True)
+    targets, numbers = torch.unique(-labels, dim=0, return_inverse=True)  # so that the first label comes first
+    targets = targets.abs()
     classes = tuple(
         "+".join(name for name, there in zip(names, one, strict=True) if there) or "no label"
         for one in targets.tolist()
@@ -136,10 +137,11 @@ def _pixels(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] |
 
 def _labels(labels: Tensor, count: int, where: str) -> Tensor:
     labels = labels.detach().cpu()
-    if labels.ndim == 2 and labels.shape[0] == count and labels.shape[1]:
+    if labels.ndim == 2 and labels.shape[0] == count and labels.shape[1] and not labels.is_complex():
         if not bool(((labels == 0) | (labels == 1)).all()):
             raise GradveilError(
-                f"{where}: expected 0 or 1 per image and label, got {float(labels.min()):g} to {float(labels.max()):g}"
+                f"{where}: expected 0 or 1 per image and label ({count}, labels), or whole numbers ({count},), got "
+                f"{tuple(labels.shape)} from {float(labels.min()):g} to {float(labels.max()):g}"
             )
         return labels.float()
     if labels.shape != (count,) or labels.is_floating_point() or labels.is_complex() or int(labels.min()) < 0:

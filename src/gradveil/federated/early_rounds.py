@@ -1,10 +1,10 @@
 """The first rounds of a training by the participants of a threat: how far a network is when the threat attacks it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
-from gradveil.client import format_client
+from gradveil.client import format_client, training_errors
 from gradveil.defenses import Defense
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
@@ -21,7 +21,7 @@ class EarlyRounds:
     """What participants do together who train as `clients` say, each on its equal part of the training images.
 
     The server takes the mean of their weights or, where they share gradients, makes a step of their rate with the mean. Rates do
-    not drop yet.
+    not drop yet, and batch norm is at work.
 
         EarlyRounds(Clients(images=8, participants=10), dataset).take(network, 5, Prune(0.9))
     """
@@ -31,37 +31,49 @@ class EarlyRounds:
     seed: int = 0
     device: Device = CPU
 
-    def take(self, network: nn.Module, rounds: int, defense: Defense) -> None:
-        """Take the first `rounds` rounds, with the defense on; changes `network`, which ends on the CPU."""
-        clients, images = self.clients, self.dataset.train
-        plan = FederatedPlan(
+    def __post_init__(self) -> None:
+        least = len(self.dataset.train) // self.clients.together
+        if least < self.clients.images:
+            raise GradveilError(
+                f"{self.clients.together} participants with {self.clients.images} images each cannot train: there are {least} "
+                "for each"
+            )
+        _ = self.plan  # says what is wrong with it
+
+    @property
+    def plan(self) -> FederatedPlan:
+        """The training as `gradveil federate` has it."""
+        return FederatedPlan(
             self.dataset.name,
             model="as given",
-            participants=clients.together,
+            participants=self.clients.together,
             rounds=MOST_ROUNDS,  # rates drop late in a training
-            client=format_client(clients.client),
-            batch=clients.images,
-            lr=clients.rate,
+            client=format_client(self.clients.client),
+            batch=self.clients.images,
+            lr=self.clients.rate,
             momentum=0.0,
             weight_decay=0.0,
-            augment=clients.augment,
+            augment=self.clients.augment,
             seed=self.seed,
         )
-        if (least := len(images) // clients.together) < clients.images:
-            raise GradveilError(
-                f"{clients.together} participants with {clients.images} images each cannot train: there are {least} for each"
-            )
+
+    def take(self, network: nn.Module, rounds: int, defense: Defense) -> None:
+        """Take the first `rounds` rounds, with the defense on; changes `network`, which ends on the CPU."""
+        plan, images = self.plan, self.dataset.train
         parts = partition_indices(images.labels, plan.participants, plan.partition, seed=self.seed)
         people = [Participant(plan, number, images, part, defense) for number, part in enumerate(parts)]
         with self.device.computing("the size of the model"):
             network.to(self.device.torch).train()
             server = Server(plan, network)
             for number in range(rounds):
-                if refused := server.step(number, PendingUpdates(people, network, number)):
+                with training_errors():
+                    refused = server.step(number, PendingUpdates(people, network, number))
+                if refused:
                     raise GradveilError(
                         f"round {number} of the participants' training failed: {next(iter(refused.values()))}"
                     )
         network.eval().to(CPU.torch)
 
     def __str__(self) -> str:
-        return str(self.clients)
+        # Who is summed, and how batch norm works while it is attacked, change nothing of the training.
+        return str(replace(self.clients, summed=1, participants=self.clients.together, batch_norm="train"))

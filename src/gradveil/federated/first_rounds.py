@@ -52,7 +52,7 @@ def clients_of(path: Path) -> Clients:
     if raw is None:
         raise GradveilError(f"{path}: does not say how participants train; record with clients=Clients(images=8)")
     try:
-        return from_fields(Clients, raw)
+        return from_fields(Clients, asdict(Clients()) | raw if isinstance(raw, dict) else raw)
     except (ValueError, TypeError, GradveilError) as error:
         raise GradveilError(f"{path}: does not say how participants train ({error})") from error
 
@@ -75,7 +75,7 @@ def load_round(path: Path, model: nn.Module) -> tuple[nn.Module, Gradients]:
 def load_statistics(path: Path, model: nn.Module, *, steps: int = 1) -> BatchStatistics:
     """Mean and variance of the node's batch in every batch norm layer, from the running statistics that it sent.
 
-    After several local `steps` they are the mean over these.
+    After several local `steps` they are the mean over these, in which later steps count more.
 
         network, update = load_round(path, model)
         invert(network.train(), update, image_shape=(1, 28, 28), images=4, statistics=load_statistics(path, model))
@@ -84,7 +84,7 @@ def load_statistics(path: Path, model: nn.Module, *, steps: int = 1) -> BatchSta
     lr = read_facts(path, WANTED, FORMAT).get("lr")
     if not isinstance(lr, int | float) or not 0 < lr < float("inf"):
         raise GradveilError(f"{path}: expected the rate by which updates were divided, got {str(lr)[:40]}")
-    before = network.state_dict()
+    before = {name: one.cpu() for name, one in network.state_dict().items()}
     after = {name: one.double() - lr * update[name].double() for name, one in before.items() if name in update}
     try:
         return sent_statistics(network, before, after, steps=steps)

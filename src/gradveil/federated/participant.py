@@ -179,6 +179,7 @@ def image_seed(plan: FederatedPlan, number: int) -> int:
 
 def participants_of(plan: FederatedPlan, images: ImageSet) -> list[Participant]:
     """All participants of a plan, each with its part of the training images."""
+    images.check_one_label("a collaborative training")
     parts = partition_indices(images.labels, plan.participants, plan.partition, seed=plan.seed)
     return [Participant(plan, number, images, indices) for number, indices in enumerate(parts)]
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence
+from gradveil.client import training_errors
 from gradveil.defenses import Defense, as_attacked
 from gradveil.errors import GradveilError
 from gradveil.leakage.lineups import Lineup, draw_lineups
@@ -66,14 +67,14 @@ class Share:
         def with_draws() -> AbstractContextManager[None]:
             return drawing(network, normal_source(generator(scenario.seed, "draws", *indices)))
 
-        with with_draws():
+        with with_draws(), training_errors():
             shared = as_attacked(defense).share(scenario.actual_client, network, batch, seed=seed)
         evidence = evidence_of(scenario, network, shared, originals, public)
         if scenario.batch_statistics:  # defenses of gradients do not touch them
             with with_draws(), watching_inputs(network) as inputs:
                 scenario.actual_client(network, batch)
-            still = [(name, values.detach()) for name, values in inputs]
-            evidence = replace(evidence, statistics=statistics_of(still))
+            still = [replace(one, values=one.values.detach()) for one in inputs]
+            evidence = replace(evidence, statistics=statistics_of(still, participants=scenario.users))
         seed = derive_seed(scenario.seed, "attack", *indices)
         lineups = draw_lineups(images, indices, seed=scenario.seed, view=view)
         return cls(indices, originals, transformed, evidence, seed, scenario.seed, *lineups)

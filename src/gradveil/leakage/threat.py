@@ -248,8 +248,13 @@ def parse_threat(text: str) -> Threat:
     if name not in THREATS:
         raise unknown(name, THREATS, "threat", more=", or a file such as threat.toml")
     threat = THREATS[name]
+    # All at once: summed and participants, say, go together or not at all.
+    given: dict[str, dict[str, Any]] = {"clients": {}, "knows": {}, "": {}}
     for part in settings.split(",") if colon else ():
-        threat = _set(threat, name, part)
+        group, key, value = _read(name, part)
+        given[group][key] = value
+    knows, clients = replace(threat.knows, **given["knows"]), replace(threat.clients, **given["clients"])
+    threat = replace(threat, knows=knows, clients=clients, **given[""])
     if threat != THREATS[name] and threat.name == name:  # two threats on one page need two names
         return replace(threat, name=re.sub(r"[:,=+]", " ", text)[:60])
     return threat
@@ -273,24 +278,23 @@ def _from_toml(text: str, name: str) -> Threat:
         raise GradveilError(f"not a threat model: {error}") from error
 
 
-def _set(threat: Threat, name: str, part: str) -> Threat:
-    """The threat with one setting changed."""
+def _read(name: str, part: str) -> tuple[str, str, Any]:
+    """A setting such as `images=32`: of clients, of what is known, or of the threat itself (""), its name, and its value."""
     key, _, value = part.partition("=")
     if key == "name":
-        return replace(threat, name=value)
+        return "", key, value
     if key == "attacker":
         _check("attacker", value, get_args(Who))
-        return replace(threat, attacker="neighbour" if value == "neighbour" else "server")
+        return "", key, value
     if key == "stages":
-        return replace(threat, stages=tuple(value.split("+")))
+        return "", key, tuple(value.split("+"))
     if key == "rounds":
         if re.fullmatch(r"\d{1,9}(\+\d{1,9})*", value) is None:
             raise GradveilError(f"{name}: expected rounds such as 0+10, got {value!r}")
-        return replace(threat, rounds=tuple(map(int, value.split("+"))))
+        return "", key, tuple(map(int, value.split("+")))
     for group, kind in (("clients", Clients), ("knows", Knowledge)):
         if key in {field.name for field in fields(kind)}:
-            given = getattr(parse_settings(kind, name, part, example="images=8"), key)
-            return replace(threat, **{group: replace(getattr(threat, group), **{key: given})})
+            return group, key, getattr(parse_settings(kind, name, part, example="images=8"), key)
     known = [field.name for kind in (Clients, Knowledge) for field in fields(kind)]
     raise unknown(key, [*known, "name", "attacker", "stages", "rounds"], f"setting of {name}")
 

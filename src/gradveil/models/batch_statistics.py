@@ -5,6 +5,7 @@ Who sends along the whole state of a network gives them away: the running statis
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +15,26 @@ from gradveil.errors import GradveilError
 
 # Name of a batch norm layer -> mean and unbiased variance (channels,) of what went into it.
 BatchStatistics = dict[str, tuple[Tensor, Tensor]]
-# Name of a layer and what went into it, in the order of the passes.
-Inputs = list[tuple[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What went into the layer `name` in one pass, and how fast the layer forgets: its momentum; None for never."""
+
+    name: str
+    momentum: float | None
+    values: Tensor
 
 
 @contextmanager
-def watching_inputs(model: nn.Module) -> Iterator[Inputs]:
+def watching_inputs(model: nn.Module) -> Iterator[list[Seen]]:
     """What goes into layers of batch norm at work, pass after pass, while the model runs."""
-    seen: Inputs = []
+    seen: list[Seen] = []
 
     def watch(name: str, layer: _BatchNorm) -> torch.utils.hooks.RemovableHandle:
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
             if layer.training:
-                seen.append((name, inputs[0]))
+                seen.append(Seen(name, layer.momentum, inputs[0]))
 
         return layer.register_forward_pre_hook(keep)
 
@@ -38,34 +46,48 @@ def watching_inputs(model: nn.Module) -> Iterator[Inputs]:
             hook.remove()
 
 
-def statistics_of(inputs: Sequence[tuple[str, Tensor]]) -> BatchStatistics:
-    """Mean and variance per layer, averaged over passes: over local steps, and over participants."""
-    found: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    for name, values in inputs:
-        dims = [dim for dim in range(values.ndim) if dim != 1]
-        found.setdefault(name, []).append((values.mean(dims), values.var(dims)))
-    return {
-        name: (torch.stack([mean for mean, _ in each]).mean(0), torch.stack([variance for _, variance in each]).mean(0))
-        for name, each in found.items()
-    }
+def statistics_of(inputs: Sequence[Seen], *, participants: int = 1) -> BatchStatistics:
+    """Mean and variance per layer, as running statistics tell them: later local steps count more, participants alike."""
+    found: dict[str, list[Seen]] = {}
+    for one in inputs:
+        found.setdefault(one.name, []).append(one)
+    statistics: BatchStatistics = {}
+    for name, passes in found.items():
+        dims = [dim for dim in range(passes[0].values.ndim) if dim != 1]
+        weights = _weights(passes[0].momentum, len(passes) // participants) * participants
+        pairs = [(weight, one.values) for weight, one in zip(weights, passes, strict=True)]
+        mean = torch.stack([weight * values.mean(dims) for weight, values in pairs]).sum(0) / participants
+        variance = torch.stack([weight * values.var(dims) for weight, values in pairs]).sum(0) / participants
+        statistics[name] = mean, variance
+    return statistics
 
 
 def sent_statistics(
     model: nn.Module, before: Mapping[str, Tensor], after: Mapping[str, Tensor], *, steps: int = 1
 ) -> BatchStatistics:
-    """The statistics behind the state dict of `model` that a participant sends back after `steps` local steps."""
+    """The statistics behind the state dict of `model` that a participant sends back after `steps` local steps.
+
+    They are weighted as `statistics_of` weighs them. A layer whose running statistics stayed as they were has seen nothing.
+    """
     if steps < 1:
         raise GradveilError(f"expected 1 local step or more, got {steps}")
     found: BatchStatistics = {}
     for name, layer in model.named_modules():
         if not isinstance(layer, _BatchNorm) or layer.running_mean is None:
             continue
-        kept, moments = _kept(layer, before[f"{name}.num_batches_tracked"], steps), []
-        for buffer in ("running_mean", "running_var"):
-            old, new = before[f"{name}.{buffer}"].double(), after[f"{name}.{buffer}"].double()
-            moments.append(((new - kept * old) / (1 - kept)).float())
-        found[name] = (moments[0], moments[1])
+        kept = _kept(layer, before[f"{name}.num_batches_tracked"], steps)
+        buffers = (f"{name}.running_mean", f"{name}.running_var")
+        pairs = [(before[buffer].cpu().double(), after[buffer].cpu().double()) for buffer in buffers]
+        if not all(torch.equal(old, new) for old, new in pairs):
+            mean, variance = (((new - kept * old) / (1 - kept)).float() for old, new in pairs)
+            found[name] = mean, variance
     return found
+
+
+def _weights(momentum: float | None, steps: int) -> list[float]:
+    """How much every step of a participant counts; they sum to 1."""
+    kept = [1.0 if momentum is None else (1 - momentum) ** (steps - 1 - step) for step in range(steps)]
+    return [one / sum(kept) for one in kept]
 
 
 def _kept(layer: _BatchNorm, batches: Tensor, steps: int) -> float:

@@ -5,7 +5,7 @@ import shlex
 from gradveil.client import format_client
 from gradveil.defenses import Defense
 from gradveil.defenses.parts import acts, needs_poisson
-from gradveil.leakage.threat import Clients
+from gradveil.leakage.threat import Clients, Threat
 from gradveil.recommending.candidates import Candidate
 from gradveil.recommending.plan import RecommendPlan
 
@@ -16,7 +16,7 @@ PARTICIPANTS, RATE = 10, 0.1
 def apply_lines(candidate: Candidate, plan: RecommendPlan, dataset: str) -> tuple[str, ...]:
     """The command that trains as it was attacked, and the lines that bring a defense into a script of one's own."""
     clients, defense = candidate.threat.clients, candidate.defense
-    words = ["gradveil", "federate", "--model", plan.model, "--dataset", dataset, *_training(clients)]
+    words = ["gradveil", "federate", "--model", plan.model, "--dataset", dataset, *_training(candidate.threat)]
     lines: list[str] = []
     if clients.summed > 1:
         lines.append(
@@ -28,14 +28,17 @@ def apply_lines(candidate: Candidate, plan: RecommendPlan, dataset: str) -> tupl
     lines.append(shlex.join(words))
     if candidate.is_deployment:
         return tuple(lines)
-    return (*lines, *_lightning(defense, clients), *_flower(defense, clients))
+    return (*lines, *_lightning(defense, clients), *_flower(defense, candidate.threat))
 
 
-def _training(clients: Clients) -> list[str]:
+def _training(threat: Threat) -> list[str]:
     """How participants train, as options of `gradveil federate`."""
+    clients = threat.clients
+    # Where rounds were rehearsed, with nothing but their rate.
+    rate = ["--lr", f"{clients.rate:g}", "--momentum", "0", "--weight-decay", "0"] if threat.rounds else []
     local = ["--client", format_client(clients.client)] if clients.epochs else []
     many = [] if clients.participants is None else ["--participants", str(clients.participants)]
-    return ["--batch", str(clients.images), *many, *local, *([] if clients.augment else ["--plain-images"])]
+    return ["--batch", str(clients.images), *many, *local, *rate, *([] if clients.augment else ["--plain-images"])]
 
 
 def _sums(candidate: Candidate, plan: RecommendPlan) -> list[str]:
@@ -67,11 +70,11 @@ def _lightning(defense: Defense, clients: Clients) -> list[str]:
     ]
 
 
-def _flower(defense: Defense, clients: Clients) -> list[str]:
+def _flower(defense: Defense, threat: Threat) -> list[str]:
     """A mod, for a defense that acts on what is shared and on nothing else."""
     if any(acts(defense, hook) for hook in ("images", "network", "client")):
         return []
-    rate = clients.rate if clients.epochs else RATE
+    rate = threat.clients.rate if threat.clients.epochs or threat.rounds else RATE
     return [
         "# Flower, with lr as in the training of your app",
         "from flwr.clientapp import ClientApp",

@@ -82,7 +82,9 @@ class _Race:
         self.say, self.progress = say, progress
         self.candidates = {one.name: one for one in (parse_candidate(text, plan.threat) for text in plan.candidates)}
         started = clock()
-        rounds = {plan.threat.name: EarlyRounds(plan.threat.clients, dataset, plan.seed, plan.device)}
+        threat, rounds = plan.threat, {}
+        if threat.rounds:
+            rounds = {threat.name: EarlyRounds(threat.clients, dataset, plan.seed, plan.device)}
         source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device, rounds)
         if plan.stage.unit == "epochs":
             # A folder of another race is refused before the training.

@@ -64,8 +64,10 @@ def over_stages(study: Study, dataset: str, model: str) -> list[PanelGroup]:
     for threat, defenses in verdicts.items():
         stages = sorted({stage for by_stage in defenses.values() for stage in by_stage})
         if len(stages) > 1:
-            name = "training rounds" if stages[-1].unit == "rounds" else "training, in steps or epochs"
-            names = {stage: _stage_tick(stage) for stage in stages}
+            units = {stage.unit for stage in stages if stage.count}
+            name = "training rounds" if units == {"rounds"} else "training, in steps, rounds (r) or epochs"
+            name = name if "rounds" in units else "training, in steps or epochs"
+            names = {stage: _stage_tick(stage, several=len(units) > 1) for stage in stages}
             title = "Over training" + (f", {threat}" if threat else "")
             groups.append(PanelGroup(title, _series(defenses, names, name)))
     return groups
@@ -130,8 +132,8 @@ def _ranks(words: str, percentiles: Sequence[float], shade: str) -> DefensePanel
     return DefensePanel(words, n, panel)
 
 
-def _stage_tick(stage: Stage) -> str:
-    units = {"steps": "", "rounds": "", "epochs": " ep."}
+def _stage_tick(stage: Stage, *, several: bool) -> str:
+    units = {"steps": "", "rounds": " r" if several else "", "epochs": " ep."}
     return f"{stage.count:g}{units[stage.unit]}" if stage.unit in units else _shorten(str(stage))
 
 

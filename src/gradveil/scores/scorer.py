@@ -78,6 +78,7 @@ class Scorer:
             )
         if self.batches < 1 or self.batch_size < 1:
             raise GradveilError(f"S_acc needs at least one batch of one image, got {self.batches} of {self.batch_size}")
+        self.held_out.check_one_label("a score")
         _ = self.privacy_score
 
     def __call__(self, policy: Policy, *, advance: Advance = ignore) -> Scores:

@@ -79,8 +79,7 @@ def train(
     batches = training_loader(dataset.train, batch_size=recipe.batch_size, seed=seed, defense=defense, workers=workers)
     network = defense.network(untrained_model(model, dataset, seed=seed), seed=seed)
     classes = len(dataset.train.classes)
-    if dataset.train.targets is not None:
-        raise GradveilError(f"training here is with one label per image, {dataset.name} has several: train it yourself")
+    dataset.train.check_one_label("a whole training")
     if classes < 2:
         raise GradveilError(
             f"a classifier needs at least two classes, {dataset.name} has {classes}: add another class folder"

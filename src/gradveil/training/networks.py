@@ -140,7 +140,7 @@ class NetworkSource:
             return None
         digest = hashlib.sha256(json.dumps([__version__, what, str(defense), self.seed, self.device.kind]).encode())
         images = self.dataset.train
-        digest.update(content_hash([images.images, images.labels, *network.state_dict().values()]))
+        digest.update(content_hash([images.images, images.learned, *network.state_dict().values()]))
         return self.folder / "networks" / f"{digest.hexdigest()[:32]}.safetensors"
 
     def _from_weights(self, weights: Path, defense: Defense) -> Network:
