@@ -257,7 +257,7 @@ def test_weights_of_your_own_are_attacked(small: Dataset, tmp_path: Path) -> Non
     given = source.at(Stage("weights")).module
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), given.parameters(), strict=True))
     settings = replace(SETTINGS, stages=("trained",), weights=str(tmp_path / "w.safetensors"))
-    assert {str(key.stage) for key in settings.scenario_keys()} == {"trained, weights as given"}
+    assert {str(key.stage) for key in settings.scenario_keys()} == {"weights as given"}
 
 
 def test_other_weights_at_the_same_path_are_refused(small: Dataset, tmp_path: Path) -> None:
@@ -329,5 +329,5 @@ def test_weights_that_were_trained_with_a_bottleneck_are_audited(small: Dataset,
     study = run_audit(plan, small, tmp_path / "audit")
     # What the weights were trained with stays, whatever is tried on top of it.
     assert {verdict.defense for verdict in study.verdicts} == {"none", "random", "precode:k=4"}
-    assert {verdict.stage for verdict in study.verdicts} == {"trained, weights as given"}
+    assert {verdict.stage for verdict in study.verdicts} == {"weights as given"}
     assert not study.run.problems

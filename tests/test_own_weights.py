@@ -197,6 +197,6 @@ def test_commands_take_a_checkpoint_of_your_own(tmp_path: Path, monkeypatch: pyt
         model = f"own_checkpoint_nets:{name}"
         command = ["attack", *of, "--model", model, *analytic, *around]
         found = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)
-        assert found["stage"] == "trained, weights as given"
+        assert found["stage"] == "weights as given"
         assert found["model"] == f"{model}@normalize=0.5/0.25@smoothing=0.1"
         assert found["images"][0]["published_psnr"] > 40

@@ -15,7 +15,7 @@ from gradveil.auditing.matrix import behind, run_audit, spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.situation import Situations
 from gradveil.auditing.verdicts import CANNOT_TELL
-from gradveil.cli.threats import audit_threats, parse_threats
+from gradveil.cli.threats import audit_threats, parse_threats, say_other_networks
 from gradveil.cli.verdicts import print_verdicts
 from gradveil.client import FedAvg, share
 from gradveil.defenses import NoDefense, Prune
@@ -127,9 +127,19 @@ def test_a_file_says_what_a_threat_is(tmp_path: Path) -> None:
     )
     path.write_text("[clients]\nimages = 2\n")
     assert read_threat(path) == Threat("ours", clients=Clients(images=2))
+    path.write_text("stages = [0, 'trained']\nrounds = [3]\n")
+    assert read_threat(path) == Threat("ours", stages=("0", "trained"), rounds=(3,))
     for bad, said in (
-        ("images = 3", "images"),
-        ("[clients]\nimages = 'many'", "images"),
+        ("images = 3", r"images belongs to \[clients\], got it in the top"),
+        ("[clients]\nrounds = [3]", r"rounds belongs to the top, above all tables, got it in \[clients\]"),
+        ("[knows]\nbatch_stats = true", r"unknown setting of \[knows\] 'batch_stats'; did you mean 'batch_statistics'"),
+        ("[client]\nimages = 3", "unknown setting of the top, above all tables 'client'; did you mean 'clients'"),
+        ("rounds = 5", "rounds: expected a list, each a whole number, got '5'"),
+        ("[knows]\nlabels = 'unknown'", "labels: expected known or read or joint, got 'unknown'"),
+        ("[knows]\nlabels = read", "texts stand in quotes"),
+        ("[clients]\nrate = '0.05'", "rate: expected a number, got '0.05'"),
+        ("clients = 3", "expected an object"),
+        ("[clients]\nimages = 'many'", "images: expected a whole number, got 'many'"),
         ("[clients]\nimages = 0", "images"),
         ("name = ", "not a threat model"),
         ("name = '<b>'", "name"),
@@ -370,3 +380,12 @@ def test_where_weights_are_given_the_rounds_of_a_recording_are_not_trained(
         assert f"taking {said} in place of round 0, round 7 of" in capsys.readouterr().err
     (threat,) = audit_threats("worst-case:stages=0,rounds=3", weights=Path("w.pt"), stages=None)
     assert (threat.stages, threat.rounds) == (None, ())
+
+
+def test_a_folder_of_another_network_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = FederatedPlan("fashion-mnist-tenth", "lenet", batch=8)
+    write_json(tmp_path / "settings.json", json.loads(plan.to_json()) | {"curious": None})
+    say_other_networks(f"fedsgd,{tmp_path}", "lenet", "fashion-mnist-tenth")
+    assert capsys.readouterr().err == ""
+    say_other_networks(str(tmp_path), "convnet-16", "fashion-mnist-tenth")
+    assert "trained lenet on fashion-mnist-tenth; what is attacked is convnet-16 on" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from gradveil.datasets.loaders import Batches, dataset_from_loader
 from gradveil.defenses import Defense
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
-from gradveil.leakage.threat import Threat
+from gradveil.leakage.threat import Threat, parse_threat
 from gradveil.models.losses import CROSS_ENTROPY, BinaryCrossEntropy, Loss, loss_function, with_loss
 from gradveil.models.normalizing import input_normalization, with_normalization
 from gradveil.models.stochastic import drawing
@@ -36,8 +36,9 @@ def audit_model(
     loss: Loss | str = CROSS_ENTROPY,
     defenses: Sequence[Defense] = (),
     attacks: Sequence[Attack] = (fast(),),
-    threats: Sequence[Threat] = (),
+    threats: Sequence[Threat | str] = (),
     images: int = 32,
+    tune: bool = True,
     seed: int = 0,
     workers: int = 1,
     device: Device = CPU,
@@ -48,7 +49,9 @@ def audit_model(
     - `public` is a loader of images that the attacker may know; without it, a fifth of the loader's.
     - `mean` and `std` are those by which the loader normalises its images, and so what the model expects.
     - `loss` is that of the training: `smoothing=0.1` or `bce` where it is not cross entropy.
-    - `threats` say who attacks and how participants train. The network is attacked as it is, whatever stages they name.
+    - `threats` say who attacks and how participants train: objects, or texts such as `fedsgd:images=4` and `ours.toml`. The
+      network is attacked as it is, whatever stages they name.
+    - `tune`: other settings of every attack are tried on a few images first.
     - `device` is where it is attacked.
     - Labels are whole numbers, one per image, or 0 and 1 per label of a binary cross entropy. Then an image is ranked among those
       with the same labels, as it must not be told by these.
@@ -61,14 +64,23 @@ def audit_model(
         raise GradveilError("expected both mean and std of the loader, or none of them, got one")
     dataset = dataset_from_loader(loader, public, mean=mean, std=std, seed=seed)
     audited = with_loss(model, loss)
+    told = (parse_threat(one) if isinstance(one, str) else one for one in threats)
+    now = tuple(replace(threat, stages=None, rounds=()) for threat in told)
     if dataset.train.targets is not None:
-        _check_several_labels(audited, dataset, threats, attacks, images=images, seed=seed)
+        _check_several_labels(audited, dataset, now, attacks, images=images, seed=seed)
     if mean is not None and std is not None and input_normalization(model) is None:
         audited = with_normalization(audited, mean, std)
     stages = (Stage("weights"),)
-    now = tuple(replace(threat, stages=None, rounds=()) for threat in threats)
     plan = AuditPlan(
-        audited, tuple(defenses), tuple(attacks), stages, images=images, seed=seed, device=device, threats=now
+        audited,
+        tuple(defenses),
+        tuple(attacks),
+        stages,
+        images=images,
+        seed=seed,
+        device=device,
+        threats=now,
+        tune=tune,
     )
     return run_audit(plan, dataset, Path(folder), workers=workers, progress=progress)
 

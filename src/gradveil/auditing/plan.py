@@ -14,7 +14,7 @@ from gradveil.defenses import Defense, EachRandom, NoDefense, Random, each_rando
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario, ScenarioKey
-from gradveil.leakage.threat import PLAIN, THREATS, Threat, check_names
+from gradveil.leakage.threat import PLAIN, THREATS, Threat, check_names, parse_threat
 from gradveil.models import Model, model_name
 from gradveil.training.early import MOST_STEPS
 from gradveil.training.stage import Stage
@@ -44,7 +44,8 @@ class AuditPlan:
       private image ranks above, where 0.5 is chance.
     - `trainings` of `epochs` epochs per defense measure accuracy; 0 trains none.
     - `device` is where networks are trained and attacked.
-    - `threats` say who attacks and how participants train; without any, one image is behind one gradient.
+    - `threats` say who attacks and how participants train, objects or texts such as `fedsgd:images=4` and `ours.toml`; without
+      any, one image is behind one gradient.
     - `split`: training images are attacked, which participants share gradients of, or test images, as in the papers. The attacker
       may know the images of the other split.
     - `tune`: other settings of every attack are tried on a few images first, per stage, and the strongest is taken. An attack
@@ -72,6 +73,8 @@ class AuditPlan:
     def __post_init__(self) -> None:
         attacks = (parse_attack(one) if isinstance(one, str) else one for one in self.attacks)
         object.__setattr__(self, "attacks", tuple(attacks))
+        threats = (parse_threat(one) if isinstance(one, str) else one for one in self.threats)
+        object.__setattr__(self, "threats", tuple(threats))
         # A policy file, or any defense by its text, is read once: afterwards the policy itself is the text.
         given = [
             one

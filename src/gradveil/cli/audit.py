@@ -23,7 +23,7 @@ from gradveil.cli.options import (
 )
 from gradveil.cli.output import check_folder, emit, say, say_estimate
 from gradveil.cli.report import FormatOption, parse_formats, write_formats
-from gradveil.cli.threats import audit_threats
+from gradveil.cli.threats import audit_threats, say_other_networks
 from gradveil.cli.verdicts import print_efforts, print_estimate, print_left_out, print_next_step, print_verdicts
 from gradveil.errors import GradveilError
 from gradveil.io.files import releasing
@@ -146,6 +146,8 @@ def audit(
     name, dataset = network.name, network.dataset
     settings = replace(settings, model=name)
     plan = settings.parse()
+    if threats is not None:
+        say_other_networks(threats, name, dataset)
     wanted = parse_formats(form)
     folder = out or Path("runs/audit") / slug(dataset, name)
     check_folder(folder)

@@ -16,7 +16,7 @@ from gradveil.cli.options import (
     WorkersOption,
 )
 from gradveil.cli.output import check_folder, emit, print_table, say
-from gradveil.cli.threats import choose_threat
+from gradveil.cli.threats import choose_threat, say_other_networks
 from gradveil.progress import bar, duration
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def recommend(
     looks = {"levels": LEVELS[:rounds], "check": check}
     plan = RecommendPlan("", named, **settings, **numbers, **looks)  # type: ignore[arg-type]
     name, dataset = network.name, network.dataset
+    say_other_networks(threat, name, dataset)
     folder = out or Path("runs/recommend") / slug(dataset, name, asked.name)
     check_folder(folder)
     check_workers(workers, backend)

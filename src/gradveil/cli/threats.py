@@ -40,6 +40,19 @@ def audit_threats(text: str, *, weights: Path | None, stages: str | None) -> "tu
     return tuple(found)
 
 
+def say_other_networks(text: str, model: str, dataset: str) -> None:
+    """A line for every folder whose training was of another model or dataset than what is attacked now."""
+    from gradveil.federated.threats import network_in
+    from gradveil.naming import split_names
+
+    for name in split_names(text):
+        there = network_in(name) if Path(name).is_dir() else None
+        if there is not None and there != (model, dataset):
+            say(
+                f"{name} trained {there[0]} on {there[1]}; what is attacked is {model} on {dataset}, trained in the same way"
+            )
+
+
 def _at_weights(threat: "Threat") -> "Threat":
     """The threat on weights that are given; a line says so where it named other times."""
     if not threat.rounds and threat.stages in (None, ("trained",)):

@@ -76,8 +76,11 @@ def print_efforts(study: "Study") -> None:
     """Print how much the attacks were given, and what to try where they failed."""
     for said in (*study.efforts, *(one.words for one in study.run.choices)):
         typer.echo(said)
-    for (_, model, stage), (words, how) in study.next_tries.items():
-        typer.echo(f"\nAttack failed on {model}, {stage}. Next to try: {words}:\n    {how}")
+    failed: dict[tuple[str, str], list[str]] = {}  # one command may be for several
+    for (_, model, stage), found in study.next_tries.items():
+        failed.setdefault(found, []).append(f"{model}, {stage}")
+    for (words, how), where in failed.items():
+        typer.echo(f"\nAttack failed on {'; '.join(where)}. Next to try: {words}:\n    {how}")
 
 
 def print_next_step(study: "Study") -> None:

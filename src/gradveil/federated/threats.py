@@ -33,6 +33,15 @@ def threats_in(folder: Path | str) -> tuple[Threat, ...]:
     return tuple(threat_of(plan, count, name=f"{_called(folder)} sum of {count}", rounds=rounds) for count in sums)
 
 
+def network_in(folder: Path | str) -> tuple[str, str] | None:
+    """The model and the dataset that a folder of `federate` is about; None where it says nothing of them."""
+    path = Path(folder) / SETTINGS
+    if not path.exists():
+        return None
+    plan, _, _ = parse_file(path, _parse, largest=2 * LARGEST_PLAN, remedy="expected a folder of federate")
+    return plan.model, plan.dataset
+
+
 def _recorded_threat(folder: Path, recorded: Sequence[Path]) -> Threat:
     """The threat of a Flower app: in its rounds, which count from 1 on, by the nodes that sent something."""
     numbers = Counter(int(path.name.split("-")[1]) for path in recorded)

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -76,5 +76,19 @@ def _one_of(name: str, value: object, hint: Any) -> object:
 
 
 def _mismatch(name: str, value: object, hint: Any) -> ValueError:
-    wanted = hint.__name__ if isinstance(hint, type) and not get_args(hint) else hint
-    return ValueError(f"{name}: expected {wanted}, got {str(value)[:40]!r}")
+    return ValueError(f"{name}: expected {_in_words(hint)}, got {str(value)[:40]!r}")
+
+
+def _in_words(hint: Any) -> str:
+    """A type as people say it."""
+    plain = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "null"}
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint in plain:
+        return plain[hint]
+    if origin is Literal:
+        return " or ".join(map(str, arguments))
+    if origin is tuple:
+        return f"a list, each {_in_words(arguments[0])}" if arguments[-1] is Ellipsis else f"a list of {len(arguments)}"
+    if origin is not None and origin is not dict:  # one of several, where nothing is left out rather than written
+        return " or ".join(_in_words(one) for one in arguments if one is not type(None))
+    return "an object"

@@ -267,15 +267,41 @@ def read_threat(path: Path) -> Threat:
     )
 
 
+_TABLES = {"knows": Knowledge, "clients": Clients}
+
+
 def _from_toml(text: str, name: str) -> Threat:
     try:
         given, usual = tomllib.loads(text), asdict(Threat("usual")) | {"rounds": []}
-        for group in ("knows", "clients"):
+        _check_places(given)
+        for group in _TABLES:
             if isinstance(given.get(group, {}), dict):
                 given[group] = usual[group] | given.get(group, {})
+        if isinstance(stages := given.get("stages"), list):
+            given["stages"] = [str(one) if type(one) is int else one for one in stages]
         return from_fields(Threat, usual | {"name": name} | given)
+    except tomllib.TOMLDecodeError as error:
+        raise GradveilError(f"not a threat model: {error}; texts stand in quotes") from error
     except (ValueError, RecursionError) as error:
         raise GradveilError(f"not a threat model: {error}") from error
+
+
+def _check_places(given: dict[str, Any]) -> None:
+    """Refuse what is not known, or stands in another table than it belongs to."""
+    homes = {field.name: f"[{table}]" for table, kind in _TABLES.items() for field in fields(kind)}
+    top = [field.name for field in fields(Threat)]
+    homes |= dict.fromkeys(top, "the top, above all tables")
+    tables = [("the top, above all tables", given, top)]
+    for table, kind in _TABLES.items():
+        if isinstance(own := given.get(table), dict):
+            tables.append((f"[{table}]", own, [field.name for field in fields(kind)]))
+    for place, own, known in tables:
+        for key in own:
+            if key in known:
+                continue
+            if key in homes:
+                raise GradveilError(f"{key} belongs to {homes[key]}, got it in {place}")
+            raise unknown(key, known, f"setting of {place}")
 
 
 def _read(name: str, part: str) -> tuple[str, str, Any]:

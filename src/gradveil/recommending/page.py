@@ -54,6 +54,6 @@ def untried_lines(found: Recommendation) -> list[str]:
 
 def _limits(found: Recommendation) -> list[str]:
     return [
-        f"{found.rounds} rounds. Attacks that were not tried may do better; accuracy is that of "
-        "short trainings. `gradveil audit` says more of one of them."
+        f"{found.rounds} {'round' if found.rounds == 1 else 'rounds'}. Attacks that were not tried may do better; accuracy is "
+        "that of short trainings. `gradveil audit` says more of one of them."
     ]

@@ -35,7 +35,7 @@ from gradveil.types import Dataset
 # Attacks of the first round end when this part of the budget is used.
 FIRST_ATTACKS = 0.3
 FIRST_CHECKED = 24
-NO_BUDGET = "no time left in the budget"
+NO_BUDGET = "takes longer than was left of the budget"
 
 
 def recommend(

@@ -71,6 +71,7 @@ class Scorer:
     device: Device = CPU
 
     def __post_init__(self) -> None:
+        self.held_out.check_one_label("a score")
         if not 1 <= self.images <= self.available:
             raise GradveilError(
                 f"can score on 1 to {max(self.available, 0)} images, got {self.images}: "
@@ -78,7 +79,6 @@ class Scorer:
             )
         if self.batches < 1 or self.batch_size < 1:
             raise GradveilError(f"S_acc needs at least one batch of one image, got {self.batches} of {self.batch_size}")
-        self.held_out.check_one_label("a score")
         _ = self.privacy_score
 
     def __call__(self, policy: Policy, *, advance: Advance = ignore) -> Scores:

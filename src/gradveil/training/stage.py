@@ -34,7 +34,7 @@ class Stage:
             "steps": f"after {self.count:g} training steps" if self.count else "untrained",
             "rounds": f"after {self.count:g} {'round' if self.count == 1 else 'rounds'}",
             "epochs": f"trained for {self.count:g} epochs",
-            "weights": "trained, weights as given",
+            "weights": "weights as given",
         }[self.unit]
         return (
             words
