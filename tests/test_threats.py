@@ -193,6 +193,11 @@ def test_a_threat_names_rounds_of_its_participants_own_training(small: Dataset, 
     assert {str(one.scenario.stage) for one in study.run.records} == {"untrained", "after 2 rounds of ours"}
     # Two images, five attackers of three defenses, one threat at one time and one at two.
     assert len(study.run.records) == 2 * 5 * 3
+    page = write_page(study).read_text()
+    assert "Over training, ours" in page
+    assert "training rounds" in page
+    assert "ours, after 2 rounds" in page
+    assert "rounds of ours" not in page
     together = FederatedPlan(
         small.name, "mlp-8", participants=3, rounds=8, defense="prune:0.5", client="fedavg:lr=0.05,batch=1,order=0", batch=2,
         lr=0.05, momentum=0, weight_decay=0, augment=False,

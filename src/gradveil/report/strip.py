@@ -1,12 +1,13 @@
 """A few private images and what was rebuilt of them: what a leak looks like, before any figure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradveil.auditing.findings import Findings, records_that_count
 from gradveil.auditing.folder import RunFolder
 from gradveil.auditing.study import DefenseSummary, Study
 from gradveil.defenses.words import defense_in_words
-from gradveil.leakage.records import Record
+from gradveil.leakage.records import ESTIMATE, Record
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.report.groups import final_picture
 from gradveil.report.wall import Picture, read_picture
@@ -44,22 +45,20 @@ def strip_of(study: Study, dataset: str, model: str, defense: str | None) -> Str
     chosen = [order[round(number * step)].index for number in range(min(MOST_PICTURES, len(order)))]
     rows = [
         StripRow("private", tuple(read_picture(records[index], "original", "private") for index in chosen)),
-        StripRow(f"rebuilt, {_words(first)}", tuple(_rebuilt(records[index]) for index in chosen)),
+        _ending(first, [records[index] for index in chosen]),
     ]
     if defense is not None and defense in summaries and summaries[defense] is not first:
         others = _records(study.run, summaries[defense])
         if others.keys() >= set(chosen):
-            words = f"rebuilt, {_words(summaries[defense])}"
-            rows.append(StripRow(words, tuple(_rebuilt(others[index]) for index in chosen)))
+            rows.append(_ending(summaries[defense], [others[index] for index in chosen]))
     return Strip(tuple(rows), len(order))
 
 
-def _words(one: DefenseSummary) -> str:
-    return defense_in_words(one.overall.defense)
-
-
-def _rebuilt(record: Record) -> Picture:
-    return read_picture(record, final_picture(record), "rebuilt")
+def _ending(one: DefenseSummary, records: Sequence[Record]) -> StripRow:
+    """What the attacker ends with: its estimates, where it made more of what was rebuilt."""
+    said = "estimate" if any(final_picture(record) == ESTIMATE for record in records) else "rebuilt"
+    pictures = tuple(read_picture(record, final_picture(record), said) for record in records)
+    return StripRow(f"{said}, {defense_in_words(one.overall.defense)}", pictures)
 
 
 def _records(run: RunFolder, one: DefenseSummary) -> dict[int, Record]:
