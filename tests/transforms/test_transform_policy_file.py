@@ -50,10 +50,10 @@ def test_text_or_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"scores": {"privacy": 0.4}}, "checksum"),
         ({"sha256": "0" * 64}, "checksum"),
         ({"format": 2}, "format 2, this gradveil reads format 1"),
-        ({"format": True}, "format: expected int, got 'True'"),
+        ({"format": True}, "format: expected a whole number, got 'True'"),
         ({"extra": 1}, "unknown field 'extra'"),
-        ({"policy": 3}, "policy: expected str, got '3'"),
-        ({"scores": []}, "scores: expected dict[str, float], got '[]'"),
+        ({"policy": 3}, "policy: expected a text, got '3'"),
+        ({"scores": []}, "scores: expected an object, got '[]'"),
     ],
 )
 def test_changed_files_are_refused(path: Path, changes: dict[str, object], said: str) -> None:
