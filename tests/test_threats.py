@@ -362,6 +362,11 @@ def test_recorded_rounds_of_a_flower_app_are_a_threat(tmp_path: Path) -> None:
     assert (threat.rounds, threat.clients.together) == ((0, 2), 2)
     assert (threat.name, threat.clients.images, threat.clients.batch_norm) == ("rounds", 4, "train")
     assert (threat.knows.labels, threat.knows.order) == ("read", False)
+    odd = tmp_path / "odd" / "round-x-node-0.safetensors"
+    odd.parent.mkdir()
+    odd.write_bytes((tmp_path / "rounds" / "round-000001-node-0.safetensors").read_bytes())
+    with pytest.raises(GradveilError, match=r"expected rounds such as round-000001-node-0\.safetensors, got round-x"):
+        threats_in(odd.parent)
     path = write_round(tmp_path / "silent", 1, "0", weights, weights, 0.1)
     with pytest.raises(GradveilError, match=r"record with clients=Clients\(images=8\)"):
         threats_in(path.parent)

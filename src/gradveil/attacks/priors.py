@@ -18,9 +18,8 @@ class Guess:
     """A guess as a prior sees it: `images` (B, C, H, W) in normalised units and `labels`, (B,) or probabilities (B, classes).
 
     `consensus` is the mean of all runs' guesses, `known` the statistics of the private batch, where the attacker has them, and
-    `participants` are behind it.
-    `logits` and `features` (what goes into every batch norm layer, with the layer) of the first pass, and `inputs` (the same of
-    all passes, by name) are there for priors that look inside.
+    `participants` are behind it. `logits` and `features` (what goes into every batch norm layer, with the layer) of the first
+    pass, and `inputs` (the same of all passes, by name) are there for priors that look inside.
     """
 
     images: Tensor

@@ -48,9 +48,7 @@ def say_other_networks(text: str, model: str, dataset: str) -> None:
     for name in split_names(text):
         there = network_in(name) if Path(name).is_dir() else None
         if there is not None and there != (model, dataset):
-            say(
-                f"{name} trained {there[0]} on {there[1]}; what is attacked is {model} on {dataset}, trained in the same way"
-            )
+            say(f"{name} trained {there[0]} on {there[1]}; what is attacked is {model} on {dataset}")
 
 
 def _at_weights(threat: "Threat") -> "Threat":

@@ -44,7 +44,12 @@ def network_in(folder: Path | str) -> tuple[str, str] | None:
 
 def _recorded_threat(folder: Path, recorded: Sequence[Path]) -> Threat:
     """The threat of a Flower app: in its rounds, which count from 1 on, by the nodes that sent something."""
-    numbers = Counter(int(path.name.split("-")[1]) for path in recorded)
+    named = (re.match(r"round-(\d{1,6})-node-", path.name) for path in recorded)
+    numbers = Counter(int(one[1]) for one in named if one is not None)
+    if not numbers:
+        raise GradveilError(
+            f"{folder}: expected rounds such as round-000001-node-0.safetensors, got {recorded[0].name}"
+        )
     clients = clients_of(recorded[0])
     many = max(numbers.values())
     rounds = tuple(max(0, number - 1) for number in numbers)
