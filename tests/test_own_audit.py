@@ -91,6 +91,9 @@ def test_a_model_object_and_its_loader_are_audited(fashion: Dataset, tmp_path: P
     assert min(record.published_psnr for record in undefended) > 40
     assert {record.scenario.model for record in undefended} == {"Sequential@normalize=0.286/0.353"}
     assert not model._forward_pre_hooks
+    page = gv.write_page(study).read_text()
+    assert "<h1>Audit of Sequential on the images of its loader</h1>" in page
+    assert "run.json is not there" not in page
     assert {record.scenario.device for record in undefended} == {"cpu"}
     with pytest.raises(GradveilError, match="both mean and std"):
         gv.audit_model(model, own_loader(fashion), tmp_path, mean=MEAN)

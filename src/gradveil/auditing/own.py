@@ -9,6 +9,7 @@ from torch import nn
 
 from gradveil.attacks import Attack, fast
 from gradveil.auditing.matrix import run_audit, spread_indices
+from gradveil.auditing.notes import RunNotes
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.study import Study
 from gradveil.client import batch_norm_mode, trainable_parameters
@@ -82,7 +83,8 @@ def audit_model(
         threats=now,
         tune=tune,
     )
-    return run_audit(plan, dataset, Path(folder), workers=workers, progress=progress)
+    notes = RunNotes(title=f"Audit of {type(model).__name__} on the images of its loader", commands=())
+    return run_audit(plan, dataset, Path(folder), workers=workers, notes=lambda plans: notes, progress=progress)
 
 
 def _check_several_labels(
