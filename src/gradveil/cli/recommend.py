@@ -118,10 +118,10 @@ def recommend(
 
 def print_recommendation(found: "Recommendation") -> None:
     """Print the answers, and what they rest on."""
-    from gradveil.recommending.page import COLUMNS, table_rows, untried_lines
+    from gradveil.recommending.page import COLUMNS, front_line, table_rows, title_of, untried_lines
 
-    print_table(f"{found.model} on {found.dataset}, threat {found.threat}", COLUMNS, table_rows(found))
-    typer.echo(f"Pareto front: {', '.join(found.front)}")
+    print_table(title_of(found), COLUMNS, table_rows(found))
+    typer.echo(front_line(found))
     for line in untried_lines(found):
         typer.echo(line)
     typer.echo(f"\n{found.headline}")

@@ -1,6 +1,7 @@
 """A recommendation as a short page in Markdown."""
 
-from gradveil.leakage.scenario import UNDEFENDED
+from gradveil.leakage.scenario import UNDEFENDED, defense_title
+from gradveil.leakage.threat import Threat, parse_threat
 from gradveil.recommending.recommendation import Figures, Recommendation
 
 COLUMNS = ("candidate", "ranks above (95%)", "n (messages)", "grade", "points of accuracy lost", "status")
@@ -8,15 +9,37 @@ COLUMNS = ("candidate", "ranks above (95%)", "n (messages)", "grade", "points of
 
 def page_of(found: Recommendation) -> str:
     """The headline, the answers with their lines of code, all candidates, and what was not tried."""
-    lines = [f"# What to do: {found.model} on {found.dataset}, threat {found.threat}", "", found.headline, ""]
+    lines = [
+        f"# What to do: {title_of(found)}",
+        "",
+        found.headline,
+        "",
+        f"The threat: {threat_of(found).describe()}.",
+        "",
+    ]
     for number, answer in enumerate(found.answers, 1):
         lines += [f"{number}. **{answer.question}**: {answer.text}", ""]
         if answer.apply:
             lines += ["```", *answer.apply, "```", ""]
     lines += ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table_rows(found)]
-    lines += ["", f"Pareto front: {', '.join(found.front)}.", "", *untried_lines(found), "", *_limits(found)]
+    lines += ["", f"{front_line(found)}.", "", *untried_lines(found), "", *_limits(found)]
     return "\n".join(lines) + "\n"
+
+
+def threat_of(found: Recommendation) -> Threat:
+    """The threat that it is for."""
+    return parse_threat(found.threat)
+
+
+def title_of(found: Recommendation) -> str:
+    """What it is about; the threat by its name."""
+    return f"{found.model} on {found.dataset}, threat {threat_of(found).name}"
+
+
+def front_line(found: Recommendation) -> str:
+    """What nothing else beats in both figures."""
+    return f"Pareto front: {', '.join(map(defense_title, found.front))}"
 
 
 def table_rows(found: Recommendation) -> list[list[str]]:
