@@ -26,7 +26,7 @@ from gradveil.io.files import write_json
 from gradveil.leakage.lots import Cell
 from gradveil.leakage.measuring import measure_all
 from gradveil.leakage.scenario import Scenario
-from gradveil.leakage.threat import parse_threat
+from gradveil.leakage.threat_texts import parse_threat
 from gradveil.models import untrained_model
 from gradveil.naming import slug
 from gradveil.parallel import LOCAL, starting_workers

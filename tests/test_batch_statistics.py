@@ -213,6 +213,31 @@ def test_a_defense_of_gradients_does_not_hide_them(
         replace(plain, batch_norm="eval")
 
 
+def test_of_a_sum_the_attacker_has_and_compares_the_mean(fashion: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = gv.Clients(2, epochs=1, batch=1, summed=2, batch_norm="train")
+    threat = gv.Threat("sum", knows=gv.Knowledge(batch_statistics=True), clients=clients)
+    scenario = threat.on(Scenario(fashion.name, "mine", Stage(), fast(iterations=1)))
+    network = nn.Sequential(
+        *list(net())[:4], nn.Linear(256, 10)
+    ).train()  # one image has no statistics in front of BatchNorm1d
+    share_of_sum = Share.of(scenario, network, fashion.train, (0, 1, 2, 3), None)
+    batch = batch_of(fashion, 4)
+    expected = seen_by(network, lambda: scenario.actual_client(network, batch), participants=2)
+    assert_same(share_of_sum.evidence.statistics, expected)
+    wrong = seen_by(network, lambda: scenario.actual_client(network, batch))
+    assert not torch.allclose(wrong["1"][0], expected["1"][0], atol=1e-5)
+    asked: list[int] = []
+    usual = KnownStatistics.__call__
+
+    def note(self: KnownStatistics, guess: Guess) -> Tensor:
+        asked.append(guess.participants)
+        return usual(self, guess)
+
+    monkeypatch.setattr(KnownStatistics, "__call__", note)
+    share_of_sum.adapted_attack(scenario)(share_of_sum.evidence, seed=0)
+    assert set(asked) == {2}
+
+
 def test_a_network_without_batch_norm_gives_none_away(fashion: Dataset, tmp_path: Path) -> None:
     own = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
     told = Scenario(fashion.name, "mine", Stage(), fast(iterations=2), batch_norm="train", batch_statistics=True)

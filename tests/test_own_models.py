@@ -293,6 +293,10 @@ def test_attacks_with_a_loss_share_loops_and_records_name_it(fashion: Dataset, t
     assert {record.scenario.model for record in records} == {"mlp-16@bce"}
     # One image has one label here, and it is read off.
     assert {record.labels_read for record in records if record.scenario.defense == "none"} == {1.0}
+    pairs = replace(plan, threats=("fedsgd:images=2",), attacks=("fast:iterations=2",))
+    with pytest.raises(GradveilError, match="labels of 2 images cannot be read off binary cross entropy; set labels"):
+        gv.audit(pairs, few, tmp_path / "pairs")
+    assert not (tmp_path / "pairs").exists()
     plain = replace(plan, model="mlp-16")
     with pytest.raises(GradveilError, match="holds an audit"):
         gv.audit(plain, few, tmp_path)

@@ -26,7 +26,8 @@ from gradveil.errors import GradveilError
 from gradveil.federated.curiosity import Curiosity
 from gradveil.federated.flower.setup import NO_TELEMETRY
 from gradveil.federated.plan import FederatedPlan
-from gradveil.leakage.threat import THREATS, Threat, parse_threat
+from gradveil.leakage.threat import THREATS, Threat
+from gradveil.leakage.threat_texts import parse_threat
 from gradveil.parallel import run_jobs, using_one_thread
 from gradveil.recommending import (
     Candidate,

@@ -40,7 +40,7 @@ from gradveil.leakage.lineups import Rank
 from gradveil.leakage.measuring import measure
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import ScenarioKey
-from gradveil.leakage.threat import parse_threat
+from gradveil.leakage.threat_texts import parse_threat
 from gradveil.plots.tradeoff import pareto_steps
 from gradveil.proportions import round_up, upper_bound
 from gradveil.report import (

@@ -31,7 +31,8 @@ from gradveil.io.files import write_json
 from gradveil.io.tensors import write_tensors
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.shares import Share
-from gradveil.leakage.threat import THREATS, Clients, Knowledge, Threat, parse_threat, read_threat
+from gradveil.leakage.threat import THREATS, Clients, Knowledge, Threat
+from gradveil.leakage.threat_texts import parse_threat, read_threat
 from gradveil.models import untrained_model
 from gradveil.report.page import write_page
 from gradveil.training.networks import NetworkSource

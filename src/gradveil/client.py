@@ -250,7 +250,7 @@ def freezing_statistics(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def training_errors() -> Iterator[None]:
+def explaining_errors() -> Iterator[None]:
     """What torch says of a batch that a network cannot train on, such as one image before batch norm of vectors, in one line."""
     try:
         yield

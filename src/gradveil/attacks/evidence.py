@@ -1,6 +1,6 @@
 """What an attacker has."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -30,7 +30,8 @@ class Evidence:
     - `labels`: int64 (images,), or None when unknown; of a multi-label loss also 0 and 1, float (images, classes).
     - `client`: how a participant computes what it shares.
     - `public`: images of the same kind that are not private.
-    - `statistics`: mean and variance of the private batch in layers of batch norm, which the model must have in training mode.
+    - `statistics`: mean and variance of the private batch in layers of batch norm, which the model must have in training mode;
+      for attacks that ask for them (`Attack.with_known_statistics`).
 
         Evidence(model, share(model, batch), (1, 28, 28), labels=batch.labels)
     """
@@ -42,7 +43,7 @@ class Evidence:
     labels: Tensor | None = None
     client: Client = share
     public: ImageSet | None = None
-    statistics: BatchStatistics | None = None
+    statistics: BatchStatistics = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not 1 <= self.images <= MOST_IMAGES:
@@ -53,7 +54,11 @@ class Evidence:
         check_gradients(self.model, self.gradients)
         names = trainable_parameters(self.model)[0]
         object.__setattr__(self, "gradients", {name: self.gradients[name].detach() for name in names})
-        check_statistics(self.model, self.statistics or {})
+        check_statistics(self.model, self.statistics)
+        here = {
+            name: (mean.to(self.device), variance.to(self.device)) for name, (mean, variance) in self.statistics.items()
+        }
+        object.__setattr__(self, "statistics", here)
         classes = self.classes
         if self.labels is None:
             return

@@ -63,18 +63,13 @@ def invert(
         labels=None if given is None else given.to(device),
         client=client,
         public=public,
-        statistics={name: _moved(pair, device) for name, pair in (statistics or {}).items()},
+        statistics=statistics or {},
     )
     chosen = parse_attack(attack) if isinstance(attack, str) else attack
     if statistics:
         chosen = chosen.with_known_statistics()
     with seeding_torch(derive_seed(seed, "layers")):  # the model may be in training mode
         return chosen(evidence, seed=seed, on_iteration=on_iteration)
-
-
-def _moved(pair: tuple[Tensor, Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    """The pair on the device; what is no tensor is refused later."""
-    return tuple(one.to(device) if isinstance(one, Tensor) else one for one in pair)  # type: ignore[return-value]
 
 
 def _label_tensor(labels: Tensor | Sequence[int]) -> Tensor:

@@ -111,9 +111,9 @@ class State:
     def _loss(
         self, run: Restart, guess: Tensor, soft: Tensor, consensus: Tensor
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        known, client = run.evidence.statistics or {}, run.evidence.client
+        client = run.evidence.client
         participants = client.users if isinstance(client, Aggregate) else 1
-        current = Guess(guess, run.label_of(soft), consensus, known=known, participants=participants)
+        current = Guess(guess, run.label_of(soft), consensus, known=run.evidence.statistics, participants=participants)
         pixels = self.pixels(guess)
         if self.attack.simulate is not None:
             pixels = self.attack.simulate(pixels, run.chance)

@@ -8,7 +8,6 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from gradveil.models.batch_statistics import BatchStatistics, Seen, statistics_of, watching_inputs
 
@@ -18,15 +17,15 @@ class Guess:
     """A guess as a prior sees it: `images` (B, C, H, W) in normalised units and `labels`, (B,) or probabilities (B, classes).
 
     `consensus` is the mean of all runs' guesses, `known` the statistics of the private batch, where the attacker has them, and
-    `participants` are behind it. `logits` and `features` (what goes into every batch norm layer, with the layer) of the first
-    pass, and `inputs` (the same of all passes, by name) are there for priors that look inside.
+    `participants` are behind it. For priors that look inside there are `logits` of the first pass, and `inputs`, what goes into
+    every batch norm layer, of all passes; `features` are those of the first.
     """
 
     images: Tensor
     labels: Tensor
     consensus: Tensor
     logits: Tensor | None = None
-    features: Sequence[tuple[_BatchNorm, Tensor]] = ()
+    features: Sequence[Seen] = ()
     inputs: list[Seen] = field(default_factory=list)
     known: BatchStatistics = field(default_factory=dict)
     participants: int = 1
@@ -93,7 +92,7 @@ class BatchNormStatistics(Prior):
 
     def __call__(self, guess: Guess) -> Tensor:
         total = guess.images.new_zeros(())
-        for layer, values in guess.features:
+        for layer, values in ((one.layer, one.values) for one in guess.features):
             if layer.running_mean is None or layer.running_var is None:
                 continue
             dims = [dim for dim in range(values.ndim) if dim != 1]
@@ -155,26 +154,17 @@ class LabelTerm(Prior):
 @contextmanager
 def looking_inside(model: nn.Module, guess: Guess) -> Iterator[None]:
     """Fill in `logits`, `features` and `inputs` while the model runs on the guess."""
-    features: list[tuple[_BatchNorm, Tensor]] = []
 
-    def keep_features(layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> None:
+    def keep_first(_: nn.Module, __: tuple[Tensor, ...], logits: Tensor) -> None:
         if guess.logits is None:
-            features.append((layer, inputs[0]))
+            guess.logits, guess.features = logits, tuple(guess.inputs)
 
-    def keep_logits(_: nn.Module, __: tuple[Tensor, ...], logits: Tensor) -> None:
-        if guess.logits is None:
-            guess.logits = logits
-
-    norms = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
-    hooks = [layer.register_forward_pre_hook(keep_features) for layer in norms]
-    hooks.append(model.register_forward_hook(keep_logits))
+    hook = model.register_forward_hook(keep_first)
     try:
         with watching_inputs(model) as guess.inputs:
             yield
     finally:
-        guess.features = features
-        for hook in hooks:
-            hook.remove()
+        hook.remove()
 
 
 def consensus_of(guesses: Tensor) -> Tensor:

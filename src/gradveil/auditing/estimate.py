@@ -12,11 +12,12 @@ from torch import nn
 from gradveil.attacks import Attack, Inversion, Reconstruction
 from gradveil.attacks.attack import OnIteration
 from gradveil.auditing.choice import candidates
-from gradveil.auditing.matrix import rounds_of, spread_indices
+from gradveil.auditing.matrix import spread_indices
 from gradveil.auditing.plan import AuditPlan
 from gradveil.auditing.tuning import tuning_images
 from gradveil.client import batch_norm_mode
 from gradveil.defenses import NoDefense
+from gradveil.federated.early_rounds import rounds_of
 from gradveil.io.memory import peak_bytes
 from gradveil.leakage.results import results_of
 from gradveil.leakage.scenario import Scenario, ScenarioKey
@@ -137,7 +138,7 @@ def training_steps(plan: AuditPlan, dataset: Dataset) -> tuple[int, int]:
     trainings = len(trained | set(range(plan.seed, plan.seed + plan.trainings))) * len(plan.defenses)
     early = sum(int(one.count) for one in plan.every_stage if one.unit == "steps")
     # Threats that differ in who is summed have their rounds in common.
-    training = rounds_of(plan, dataset)
+    training = rounds_of(plan.threats, dataset, seed=plan.seed, device=plan.device)
     rehearsed = {(str(training[one.name]), one.rounds): one for one in plan.threats if one.rounds}
     for one in rehearsed.values():
         images = sum(one.rounds) * max(1, one.clients.epochs) * one.clients.together * one.clients.images

@@ -22,13 +22,15 @@ from gradveil.auditing.tables import ACCURACIES, PERCEPTION, PROPERTIES, TRIALS
 from gradveil.auditing.tuning import TRIALS_FOLDER, choose_settings
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
-from gradveil.federated.early_rounds import EarlyRounds
+from gradveil.federated.early_rounds import rounds_of
 from gradveil.io.locks import locking
 from gradveil.leakage.lots import Cell
 from gradveil.leakage.measuring import measure_all
 from gradveil.leakage.records import Record
 from gradveil.leakage.scenario import Scenario
 from gradveil.leakage.store import attacked_content
+from gradveil.models import untrained_model
+from gradveil.models.losses import BinaryCrossEntropy, loss_function
 from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
 from gradveil.randomness import generator
@@ -57,7 +59,7 @@ def run_audit(
     """
     private, public = dataset.private_and_public(plan.split)
     indices = spread_indices(private, plan.images, seed=plan.seed)
-    rounds = rounds_of(plan, dataset)
+    rounds = rounds_of(plan.threats, dataset, seed=plan.seed, device=plan.device)
     source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device, rounds)
     doubt = None
     if plan.weights is not None:  # weights that do not fit are refused before anything is written
@@ -67,6 +69,7 @@ def run_audit(
     if (folder / CLAIM).exists():
         read_claim(folder)
     content = source.content  # a model that cannot be built is refused before anything is written
+    refuse_unreadable_labels(plan, dataset)
     with locking(folder):
         plans = claim(plan.settings(dataset.name), folder).plans
         begin_evidence(folder, content)
@@ -117,10 +120,16 @@ def run_audit(
     return read_study(folder)
 
 
-def rounds_of(plan: AuditPlan, dataset: Dataset) -> dict[str, EarlyRounds]:
-    """How the participants of the plan's threats train, for threats that name rounds; what cannot be trained is refused."""
-    named = (one for one in plan.threats if one.rounds)
-    return {one.name: EarlyRounds(one.clients, dataset, plan.seed, plan.device) for one in named}
+def refuse_unreadable_labels(plan: AuditPlan, dataset: Dataset) -> None:
+    """Refuse attacks that read labels off gradients that do not show them, before anything is attacked."""
+    if not isinstance(loss_function(untrained_model(plan.model, dataset, seed=plan.seed)), BinaryCrossEntropy):
+        return
+    for scenario in (one for stage in plan.every_stage for one in plan.scenarios(dataset.name, stage, NoDefense())):
+        if scenario.batch > 1 and scenario.attack.labels == "read":
+            raise GradveilError(
+                f"labels of {scenario.batch} images cannot be read off binary cross entropy; set labels of the threat to known "
+                "or joint"
+            )
 
 
 def keep_choices(folder: Path, choices: list[Choice], say: Callable[[str], None]) -> None:

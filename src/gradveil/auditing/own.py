@@ -17,7 +17,8 @@ from gradveil.datasets.loaders import Batches, dataset_from_loader
 from gradveil.defenses import Defense
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
-from gradveil.leakage.threat import Threat, parse_threat
+from gradveil.leakage.threat import Threat
+from gradveil.leakage.threat_texts import parse_threat
 from gradveil.models.losses import CROSS_ENTROPY, BinaryCrossEntropy, Loss, loss_function, with_loss
 from gradveil.models.normalizing import input_normalization, with_normalization
 from gradveil.models.stochastic import drawing
@@ -65,10 +66,10 @@ def audit_model(
         raise GradveilError("expected both mean and std of the loader, or none of them, got one")
     dataset = dataset_from_loader(loader, public, mean=mean, std=std, seed=seed)
     audited = with_loss(model, loss)
-    told = (parse_threat(one) if isinstance(one, str) else one for one in threats)
-    now = tuple(replace(threat, stages=None, rounds=()) for threat in told)
+    parsed = (parse_threat(one) if isinstance(one, str) else one for one in threats)
+    now = tuple(replace(threat, stages=None, rounds=()) for threat in parsed)
     if dataset.train.targets is not None:
-        _check_several_labels(audited, dataset, now, attacks, images=images, seed=seed)
+        _check_several_labels(audited, dataset, images=images, seed=seed)
     if mean is not None and std is not None and input_normalization(model) is None:
         audited = with_normalization(audited, mean, std)
     stages = (Stage("weights"),)
@@ -87,9 +88,7 @@ def audit_model(
     return run_audit(plan, dataset, Path(folder), workers=workers, notes=lambda plans: notes, progress=progress)
 
 
-def _check_several_labels(
-    model: nn.Module, dataset: Dataset, threats: Sequence[Threat], attacks: Sequence[Attack], *, images: int, seed: int
-) -> None:
+def _check_several_labels(model: nn.Module, dataset: Dataset, *, images: int, seed: int) -> None:
     """Refuse an audit of images with several labels that could not be made, or could say nothing."""
     if not isinstance(loss_function(model), BinaryCrossEntropy):
         raise GradveilError(
@@ -97,13 +96,6 @@ def _check_several_labels(
             "number, labels.argmax(1)"
         )
     train = dataset.train
-    for threat in threats:
-        knows = {threat.knows.labels or attack.labels for attack in attacks}
-        if threat.unit > 1 and "read" in knows:
-            raise GradveilError(
-                f"threat {threat.name}: labels of {threat.unit} images cannot be read off binary cross entropy; set labels to "
-                "known or joint"
-            )
     with torch.no_grad(), batch_norm_mode(model, training=False), drawing(model, torch.zeros):
         logits = model(to_unit(train.images[:1]).to(trainable_parameters(model)[1][0].device))
     if logits.shape[1:] != (train.outputs,):

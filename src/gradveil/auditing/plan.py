@@ -10,17 +10,17 @@ from typing import get_args
 from gradveil.attacks import ATTACKS, Attack, AttackSettings, attack_settings, fast, parse_attack
 from gradveil.auditing.choice import Choice, attack_texts, chosen_attack
 from gradveil.auditing.comparisons import is_one_policy
+from gradveil.auditing.stages import format_stage, parse_stages, round_stages
 from gradveil.defenses import Defense, EachRandom, NoDefense, Random, each_random, parse_defense, parse_defenses
 from gradveil.devices import CPU, Device, parse_device
 from gradveil.errors import GradveilError
 from gradveil.leakage.scenario import Scenario, ScenarioKey
-from gradveil.leakage.threat import PLAIN, THREATS, Threat, check_names, parse_threat
+from gradveil.leakage.threat import PLAIN, THREATS, Threat, check_names
+from gradveil.leakage.threat_texts import parse_threat
 from gradveil.models import Model, model_name
-from gradveil.training.early import MOST_STEPS
 from gradveil.training.stage import Stage
 from gradveil.types import Split
 
-TRAINED, GIVEN = "trained", "given"
 # What every audit compares with.
 CONTROLS = (NoDefense(), Random())
 # The mean percentile up to which a defense may be said to protect.
@@ -130,7 +130,7 @@ class AuditPlan:
             model_name(self.model),
             tuple(map(str, self.defenses)),
             attacks,
-            tuple(map(self._stage_text, self.stages)),
+            tuple(format_stage(one, given=self.weights is not None) for one in self.stages),
             self.images,
             self.eps,
             iterations,
@@ -144,11 +144,6 @@ class AuditPlan:
             self.split,
             self.tune,
         )
-
-    def _stage_text(self, stage: Stage) -> str:
-        if stage.unit == "steps":
-            return f"{stage.count:g}"
-        return GIVEN if stage.unit == "weights" and self.weights is None else TRAINED
 
 
 @dataclass(frozen=True)
@@ -230,12 +225,13 @@ class AuditSettings:
 
     def stages_of(self, threat: Threat) -> tuple[Stage, ...]:
         """The stages at which a threat attacks."""
-        given = threat.stages or (() if threat.rounds else self.stages)
         if self.weights is not None and threat.rounds:
             raise GradveilError(f"weights bring the stage with them: leave out the rounds of threat {threat.name}")
-        # Before the first round no one has trained yet.
-        rounds = (Stage("rounds", one, threat=threat.name) if one else Stage() for one in threat.rounds)
-        return tuple(dict.fromkeys((*(self._parse_stages(given) if given else ()), *rounds)))
+        given = threat.stages or (() if threat.rounds else self.stages)
+        return tuple(dict.fromkeys((*self._parse_stages(given), *round_stages(threat))))
+
+    def _parse_stages(self, texts: tuple[str, ...]) -> tuple[Stage, ...]:
+        return parse_stages(texts, epochs=self.epochs, given=self.weights is not None)
 
     def threats_at(self, stage: Stage) -> list[Threat]:
         """The threats that attack at a stage."""
@@ -252,18 +248,6 @@ class AuditSettings:
         every = [*self.parse_stages(), *(stage for threat in self.threats for stage in self.stages_of(threat))]
         asked = {stage for threat in threats_of(self.threats) for stage in self.stages_of(threat)}
         return tuple(stage for stage in dict.fromkeys(every) if stage in asked)
-
-    def _parse_stages(self, stages: tuple[str, ...]) -> tuple[Stage, ...]:
-        for stage in stages:
-            if stage not in (TRAINED, GIVEN) and (re.fullmatch(r"\d{1,6}", stage) is None or int(stage) > MOST_STEPS):
-                raise GradveilError(f"expected stages such as 0, 20 (training steps) or trained, got {stage!r}")
-        if self.weights is not None and stages != (TRAINED,):
-            raise GradveilError("weights bring the stage with them: use --stages trained")
-        named = {
-            TRAINED: Stage("epochs", self.epochs) if self.weights is None else Stage("weights"),
-            GIVEN: Stage("weights"),
-        }
-        return tuple(named.get(stage) or Stage("steps", int(stage)) for stage in stages)
 
     def _attack(self, text: str, threat: Threat, stage: Stage, choices: Sequence[Choice]) -> tuple[str, AttackSettings]:
         """As records name it; an attack of somebody's own is known by its text only."""

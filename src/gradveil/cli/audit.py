@@ -113,8 +113,9 @@ def audit(
     from gradveil.auditing.next_step import next_step
     from gradveil.auditing.notes import RunNotes
     from gradveil.auditing.perception import lpips_metric
-    from gradveil.auditing.plan import TRAINED, AuditSettings
+    from gradveil.auditing.plan import AuditSettings
     from gradveil.auditing.rough import rough_audit_seconds
+    from gradveil.auditing.stages import TRAINED
     from gradveil.defenses import parse_defenses
     from gradveil.models import bare_name
     from gradveil.naming import slug, split_names

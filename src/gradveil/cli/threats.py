@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def parse_threats(text: str) -> "tuple[Threat, ...]":
     """Threats by name, from TOML files, or of trainings that `gradveil federate` made or a Flower app recorded."""
     from gradveil.federated.threats import threats_in
-    from gradveil.leakage.threat import parse_threat
+    from gradveil.leakage.threat_texts import parse_threat
     from gradveil.naming import split_names
 
     found: list[Threat] = []
@@ -33,7 +33,7 @@ def audit_threats(text: str, *, weights: Path | None, stages: str | None) -> "tu
             if weights is not None:
                 found.append(_at_weights(one))
             elif stages is not None and one.rounds and Path(name).is_dir():
-                say(f"taking --stages {stages} in place of {', '.join(_times(one))} of {one.name}")
+                say(f"taking --stages {stages} in place of {', '.join(_stages_of(one))} of {one.name}")
                 found.append(replace(one, rounds=()))
             else:
                 found.append(one)
@@ -55,12 +55,12 @@ def _at_weights(threat: "Threat") -> "Threat":
     """The threat on weights that are given; a line says so where it named other times."""
     if not threat.rounds and threat.stages in (None, ("trained",)):
         return threat
-    say(f"taking the weights given in place of {', '.join(_times(threat))} of threat {threat.name}")
+    say(f"taking the weights given in place of {', '.join(_stages_of(threat))} of threat {threat.name}")
     return replace(threat, stages=None, rounds=())
 
 
-def _times(threat: "Threat") -> list[str]:
-    """When it attacks."""
+def _stages_of(threat: "Threat") -> list[str]:
+    """The stages and rounds that it names, in words."""
     return [*(f"stage {one}" for one in threat.stages or ()), *(f"round {one}" for one in threat.rounds)]
 
 
@@ -77,7 +77,7 @@ def choose_threat(text: str, *, weights: Path | None) -> "Threat":
         say(f"taking {threat.name}, which has the fewest images behind a message, and leaving out {', '.join(others)}")
     if weights is not None:
         return _at_weights(threat)
-    stages, rounds, when = threat.stages or (), threat.rounds, _times(threat)
+    stages, rounds, when = threat.stages or (), threat.rounds, _stages_of(threat)
     if len(when) > 1:
         say(f"recommending for {when[0]} of threat {threat.name}, its first, and leaving out {', '.join(when[1:])}")
     return replace(threat, stages=stages[:1] or None, rounds=() if stages else rounds[:1])

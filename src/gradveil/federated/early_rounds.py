@@ -1,18 +1,18 @@
 """The first rounds of a training by the participants of a threat: how far a network is when the threat attacks it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from torch import nn
 
-from gradveil.client import format_client, training_errors
+from gradveil.client import explaining_errors, format_client
 from gradveil.defenses import Defense
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
-from gradveil.federated.participant import Participant, PendingUpdates
-from gradveil.federated.partitions import partition_indices
+from gradveil.federated.participant import PendingUpdates, participants_of
 from gradveil.federated.plan import MOST_ROUNDS, FederatedPlan
 from gradveil.federated.server import Server
-from gradveil.leakage.threat import Clients
+from gradveil.leakage.threat import Clients, Threat
 from gradveil.types import Dataset
 
 
@@ -59,14 +59,13 @@ class EarlyRounds:
 
     def take(self, network: nn.Module, rounds: int, defense: Defense) -> None:
         """Take the first `rounds` rounds, with the defense on; changes `network`, which ends on the CPU."""
-        plan, images = self.plan, self.dataset.train
-        parts = partition_indices(images.labels, plan.participants, plan.partition, seed=self.seed)
-        people = [Participant(plan, number, images, part, defense) for number, part in enumerate(parts)]
+        plan = self.plan
+        people = participants_of(plan, self.dataset.train, defense)
         with self.device.computing("the size of the model"):
             network.to(self.device.torch).train()
             server = Server(plan, network)
             for number in range(rounds):
-                with training_errors():
+                with explaining_errors():
                     refused = server.step(number, PendingUpdates(people, network, number))
                 if refused:
                     raise GradveilError(
@@ -77,3 +76,8 @@ class EarlyRounds:
     def __str__(self) -> str:
         # Who is summed, and how batch norm works while it is attacked, change nothing of the training.
         return str(replace(self.clients, summed=1, participants=self.clients.together, batch_norm="train"))
+
+
+def rounds_of(threats: Iterable[Threat], dataset: Dataset, *, seed: int, device: Device) -> dict[str, EarlyRounds]:
+    """How the participants of threats train, by name, where rounds are named; what cannot be trained is refused."""
+    return {one.name: EarlyRounds(one.clients, dataset, seed, device) for one in threats if one.rounds}

@@ -51,18 +51,19 @@ class Work:
 class Participant:
     """Participant `number` of a plan. Its own images are those of the training `images` at `indices`.
 
-    All it does is a function of plan, round and weights. `given` is a defense in place of the plan's, which has a text only.
+    All it does is a function of plan, round and weights.
     """
 
     plan: FederatedPlan
     number: int
     images: ImageSet
     indices: Tensor
-    given: Defense | None = None
+    asked: Defense
 
     @cached_property
     def defense(self) -> Defense:
-        return with_expected_batch(self.given or self.plan.make_defense(), self.batch)
+        """The defense that it was asked for, for batches of its size."""
+        return with_expected_batch(self.asked, self.batch)
 
     @property
     def batch(self) -> int:
@@ -177,13 +178,14 @@ def image_seed(plan: FederatedPlan, number: int) -> int:
     return derive_seed(plan.seed, "images", number)
 
 
-def participants_of(plan: FederatedPlan, images: ImageSet) -> list[Participant]:
-    """All participants of a plan, each with its part of the training images."""
-    images.check_one_label("a collaborative training")
+def participants_of(plan: FederatedPlan, images: ImageSet, defense: Defense | None = None) -> list[Participant]:
+    """All participants of a plan, each with its part of the training images; the plan's defense has a text, others need none."""
+    asked = plan.make_defense() if defense is None else defense
     parts = partition_indices(images.labels, plan.participants, plan.partition, seed=plan.seed)
-    return [Participant(plan, number, images, indices) for number, indices in enumerate(parts)]
+    return [Participant(plan, number, images, indices, asked) for number, indices in enumerate(parts)]
 
 
 def network_of(plan: FederatedPlan, dataset: Dataset) -> nn.Module:
     """The untrained network that participants begin with, with whatever the defense adds to it."""
+    dataset.train.check_one_label("a collaborative training")
     return plan.make_defense().network(untrained_model(plan.model, dataset, seed=plan.seed), seed=plan.seed)

@@ -1,7 +1,6 @@
 """What participants share, with everything that is behind it."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from gradveil.attacks import Attack, Evidence
-from gradveil.client import training_errors
+from gradveil.client import explaining_errors
 from gradveil.defenses import Defense, as_attacked
 from gradveil.errors import GradveilError
 from gradveil.leakage.lineups import Lineup, draw_lineups
 from gradveil.leakage.scenario import Scenario
 from gradveil.models.batch_statistics import statistics_of, watching_inputs
-from gradveil.models.stochastic import drawing, normal_source
+from gradveil.models.stochastic import NoiseSource, drawing, normal_source
 from gradveil.randomness import derive_seed, generator
 from gradveil.training.batches import crop_and_flip
 from gradveil.types import Batch, Gradients, ImageSet, to_unit
@@ -63,18 +62,14 @@ class Share:
         transformed = defense.images(originals.images, seed=scenario.seed, indices=torch.tensor(indices))
         batch = Batch(to_unit(transformed), originals.learned).to(scenario.device.torch)
         seed = derive_seed(scenario.seed, "defense", *indices)
-
-        def with_draws() -> AbstractContextManager[None]:
-            return drawing(network, normal_source(generator(scenario.seed, "draws", *indices)))
-
-        with with_draws(), training_errors():
+        with drawing(network, _draws(scenario, indices)), explaining_errors():
             shared = as_attacked(defense).share(scenario.actual_client, network, batch, seed=seed)
         evidence = evidence_of(scenario, network, shared, originals, public)
         if scenario.batch_statistics:  # defenses of gradients do not touch them
-            with with_draws(), watching_inputs(network) as inputs:
+            with drawing(network, _draws(scenario, indices)), watching_inputs(network) as inputs:
                 scenario.actual_client(network, batch)
-            still = [replace(one, values=one.values.detach()) for one in inputs]
-            evidence = replace(evidence, statistics=statistics_of(still, participants=scenario.users))
+            with torch.no_grad():
+                evidence = replace(evidence, statistics=statistics_of(inputs, participants=scenario.users))
         seed = derive_seed(scenario.seed, "attack", *indices)
         lineups = draw_lineups(images, indices, seed=scenario.seed, view=view)
         return cls(indices, originals, transformed, evidence, seed, scenario.seed, *lineups)
@@ -86,11 +81,16 @@ class Share:
         return scenario.defense.known_by(scenario.attacker, seed=self.draw_seed, indices=torch.tensor(self.indices))
 
     def adapted_attack(self, scenario: Scenario) -> Attack:
-        """The scenario's attack, changed by what the attacker knows of the defense."""
+        """The scenario's attack, changed by what the attacker knows of the batch and of the defense."""
         known, attack = self.known_defense(scenario), scenario.attack
         if self.evidence.statistics:
             attack = attack.with_known_statistics()
         return attack if known is None else attack.adapt_to(known, self.evidence)
+
+
+def _draws(scenario: Scenario, indices: BatchIndices) -> NoiseSource:
+    """What a network that draws at random draws for these images."""
+    return normal_source(generator(scenario.seed, "draws", *indices))
 
 
 def _cropped(images: ImageSet, seed: int, indices: Tensor) -> Tensor:

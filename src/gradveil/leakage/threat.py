@@ -1,27 +1,23 @@
 """Threat models as data: who attacks, what it knows, how participants train, and who is summed."""
 
 import re
-import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal, get_args
 
 from gradveil.attacks import Attack, Attacker, LabelKnowledge
 from gradveil.client import Client, FedAvg, LocalOptimizer, format_client, share
 from gradveil.errors import GradveilError
-from gradveil.io.files import parse_file
-from gradveil.io.typed_json import from_fields
 from gradveil.leakage.scenario import UNDEFENDED, BatchNormMode, Scenario, ScenarioKey
-from gradveil.naming import format_setting, parse_settings, unknown
+from gradveil.naming import format_setting
 
 Who = Literal["server", "neighbour"]
-LARGEST_FILE = 2**16
 PLAIN = "worst-case"
 MOST_ROUNDS = 100_000
 
 
-def _check(what: str, value: object, known: tuple[object, ...]) -> None:
+def check_among(what: str, value: object, known: tuple[object, ...]) -> None:
+    """Refuse a value that is not known."""
     if value not in known:
         raise GradveilError(f"expected {what} {', '.join(str(one) for one in known if one)}, got {value!r}")
 
@@ -47,7 +43,7 @@ class Knowledge:
     draws: bool = False
 
     def __post_init__(self) -> None:
-        _check("labels", self.labels, (None, *get_args(LabelKnowledge)))
+        check_among("labels", self.labels, (None, *get_args(LabelKnowledge)))
         if self.draws and not self.defense:
             raise GradveilError("an attacker who knows the draws of a defense knows the defense: set defense = true")
 
@@ -77,7 +73,7 @@ class Clients:
     batch_norm: BatchNormMode = "eval"
 
     def __post_init__(self) -> None:
-        _check("batch_norm", self.batch_norm, get_args(BatchNormMode))
+        check_among("batch_norm", self.batch_norm, get_args(BatchNormMode))
         if self.participants is not None and not self.summed <= self.participants <= 10_000:
             raise GradveilError(
                 f"expected participants from {self.summed}, who are summed, to 10000, got {self.participants}"
@@ -124,7 +120,7 @@ class Threat:
     def __post_init__(self) -> None:
         if re.fullmatch(r"[A-Za-z0-9][\w .-]{0,59}", self.name) is None:
             raise GradveilError(f"expected a threat's name of letters, digits, spaces or -, got {self.name!r}")
-        _check("attacker", self.attacker, get_args(Who))
+        check_among("attacker", self.attacker, get_args(Who))
         if self.attacker == "neighbour" and self.clients.summed < 2:
             raise GradveilError("a neighbour is one of those who are summed: set summed to 2 or more")
         if self.knows.batch_statistics and self.clients.batch_norm != "train":
@@ -238,91 +234,6 @@ _fedavg = replace(
 _aggregate = replace(_fedavg, name="aggregate", clients=replace(_fedavg.clients, summed=4))
 _trained = replace(_aggregate, name="trained", stages=("trained",))
 THREATS = {one.name: one for one in (_worst, _fedsgd, _fedavg, _aggregate, _trained)}
-
-
-def parse_threat(text: str) -> Threat:
-    """A name such as `fedavg`, with settings such as `fedsgd:images=32,labels=known`, or a TOML file."""
-    if text.endswith(".toml"):
-        return read_threat(Path(text))
-    name, colon, settings = text.partition(":")
-    if name not in THREATS:
-        raise unknown(name, THREATS, "threat", more=", or a file such as threat.toml")
-    threat = THREATS[name]
-    # All at once: summed and participants, say, go together or not at all.
-    given: dict[str, dict[str, Any]] = {"clients": {}, "knows": {}, "": {}}
-    for part in settings.split(",") if colon else ():
-        group, key, value = _read(name, part)
-        given[group][key] = value
-    knows, clients = replace(threat.knows, **given["knows"]), replace(threat.clients, **given["clients"])
-    threat = replace(threat, knows=knows, clients=clients, **given[""])
-    if threat != THREATS[name] and threat.name == name:  # two threats on one page need two names
-        return replace(threat, name=re.sub(r"[:,=+]", " ", text)[:60])
-    return threat
-
-
-def read_threat(path: Path) -> Threat:
-    """A threat of the user's own: a TOML file with the fields of `Threat`, `[knows]` and `[clients]`."""
-    return parse_file(
-        path, lambda text: _from_toml(text, path.stem), largest=LARGEST_FILE, remedy="see docs/threats.md"
-    )
-
-
-_TABLES = {"knows": Knowledge, "clients": Clients}
-
-
-def _from_toml(text: str, name: str) -> Threat:
-    try:
-        given, usual = tomllib.loads(text), asdict(Threat("usual")) | {"rounds": []}
-        _check_places(given)
-        for group in _TABLES:
-            if isinstance(given.get(group, {}), dict):
-                given[group] = usual[group] | given.get(group, {})
-        if isinstance(stages := given.get("stages"), list):
-            given["stages"] = [str(one) if type(one) is int else one for one in stages]
-        return from_fields(Threat, usual | {"name": name} | given)
-    except tomllib.TOMLDecodeError as error:
-        raise GradveilError(f"not a threat model: {error}; texts stand in quotes") from error
-    except (ValueError, RecursionError) as error:
-        raise GradveilError(f"not a threat model: {error}") from error
-
-
-def _check_places(given: dict[str, Any]) -> None:
-    """Refuse what is not known, or stands in another table than it belongs to."""
-    homes = {field.name: f"[{table}]" for table, kind in _TABLES.items() for field in fields(kind)}
-    top = [field.name for field in fields(Threat)]
-    homes |= dict.fromkeys(top, "the top, above all tables")
-    tables = [("the top, above all tables", given, top)]
-    for table, kind in _TABLES.items():
-        if isinstance(own := given.get(table), dict):
-            tables.append((f"[{table}]", own, [field.name for field in fields(kind)]))
-    for place, own, known in tables:
-        for key in own:
-            if key in known:
-                continue
-            if key in homes:
-                raise GradveilError(f"{key} belongs to {homes[key]}, got it in {place}")
-            raise unknown(key, known, f"setting of {place}")
-
-
-def _read(name: str, part: str) -> tuple[str, str, Any]:
-    """A setting such as `images=32`: of clients, of what is known, or of the threat itself (""), its name, and its value."""
-    key, _, value = part.partition("=")
-    if key == "name":
-        return "", key, value
-    if key == "attacker":
-        _check("attacker", value, get_args(Who))
-        return "", key, value
-    if key == "stages":
-        return "", key, tuple(value.split("+"))
-    if key == "rounds":
-        if re.fullmatch(r"\d{1,9}(\+\d{1,9})*", value) is None:
-            raise GradveilError(f"{name}: expected rounds such as 0+10, got {value!r}")
-        return "", key, tuple(map(int, value.split("+")))
-    for group, kind in (("clients", Clients), ("knows", Knowledge)):
-        if key in {field.name for field in fields(kind)}:
-            return group, key, getattr(parse_settings(kind, name, part, example="images=8"), key)
-    known = [field.name for kind in (Clients, Knowledge) for field in fields(kind)]
-    raise unknown(key, [*known, "name", "attacker", "stages", "rounds"], f"setting of {name}")
 
 
 def _with_labels(attack: Attack, labels: LabelKnowledge | None) -> Attack:

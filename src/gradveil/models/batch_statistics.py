@@ -19,22 +19,21 @@ BatchStatistics = dict[str, tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Seen:
-    """What went into the layer `name` in one pass, and how fast the layer forgets: its momentum; None for never."""
+    """What went into a layer of batch norm in one pass."""
 
     name: str
-    momentum: float | None
+    layer: _BatchNorm
     values: Tensor
 
 
 @contextmanager
 def watching_inputs(model: nn.Module) -> Iterator[list[Seen]]:
-    """What goes into layers of batch norm at work, pass after pass, while the model runs."""
+    """What goes into the layers of batch norm, pass after pass, while the model runs."""
     seen: list[Seen] = []
 
     def watch(name: str, layer: _BatchNorm) -> torch.utils.hooks.RemovableHandle:
         def keep(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            if layer.training:
-                seen.append(Seen(name, layer.momentum, inputs[0]))
+            seen.append(Seen(name, layer, inputs[0]))
 
         return layer.register_forward_pre_hook(keep)
 
@@ -47,14 +46,15 @@ def watching_inputs(model: nn.Module) -> Iterator[list[Seen]]:
 
 
 def statistics_of(inputs: Sequence[Seen], *, participants: int = 1) -> BatchStatistics:
-    """Mean and variance per layer, as running statistics tell them: later local steps count more, participants alike."""
+    """Mean and variance per layer at work, as running statistics tell them: later local steps count more, participants alike."""
     found: dict[str, list[Seen]] = {}
     for one in inputs:
-        found.setdefault(one.name, []).append(one)
+        if one.layer.training:
+            found.setdefault(one.name, []).append(one)
     statistics: BatchStatistics = {}
     for name, passes in found.items():
         dims = [dim for dim in range(passes[0].values.ndim) if dim != 1]
-        weights = _weights(passes[0].momentum, len(passes) // participants) * participants
+        weights = _weights(passes[0].layer.momentum, len(passes) // participants) * participants
         pairs = [(weight, one.values) for weight, one in zip(weights, passes, strict=True)]
         mean = torch.stack([weight * values.mean(dims) for weight, values in pairs]).sum(0) / participants
         variance = torch.stack([weight * values.var(dims) for weight, values in pairs]).sum(0) / participants

@@ -1,7 +1,8 @@
 """A recommendation as a short page in Markdown."""
 
 from gradveil.leakage.scenario import UNDEFENDED, defense_title
-from gradveil.leakage.threat import Threat, parse_threat
+from gradveil.leakage.threat import Threat
+from gradveil.leakage.threat_texts import parse_threat
 from gradveil.recommending.recommendation import Figures, Recommendation
 
 COLUMNS = ("candidate", "ranks above (95%)", "n (messages)", "grade", "points of accuracy lost", "status")

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradveil.attacks import parse_attack
-from gradveil.auditing.plan import TOLERANCE, TRAINED
+from gradveil.auditing.plan import TOLERANCE
+from gradveil.auditing.stages import TRAINED, round_stages
 from gradveil.devices import CPU, Device
 from gradveil.errors import GradveilError
 from gradveil.io.files import file_sha256
@@ -88,8 +89,7 @@ class RecommendPlan:
         if self.threat.rounds:
             if self.threat.stages or len(self.threat.rounds) > 1:
                 raise GradveilError(f"threat {self.threat.name} attacks several times: expected one round or one stage")
-            (count,) = self.threat.rounds
-            return Stage("rounds", count, threat=self.threat.name) if count else Stage()
+            return round_stages(self.threat)[0]
         stages = self.threat.stages or ("0",)
         if stages == (TRAINED,):
             return Stage("epochs", self.epochs)

@@ -11,7 +11,7 @@ from gradveil.auditing.findings import Findings
 from gradveil.auditing.matrix import spread_indices
 from gradveil.defenses import NoDefense
 from gradveil.errors import GradveilError
-from gradveil.federated.early_rounds import EarlyRounds
+from gradveil.federated.early_rounds import rounds_of
 from gradveil.leakage.scenario import UNDEFENDED
 from gradveil.parallel import LOCAL, RunJobs, starting_workers
 from gradveil.progress import Progress, silent
@@ -82,9 +82,7 @@ class _Race:
         self.say, self.progress = say, progress
         self.candidates = {one.name: one for one in (parse_candidate(text, plan.threat) for text in plan.candidates)}
         started = clock()
-        threat, rounds = plan.threat, {}
-        if threat.rounds:
-            rounds = {threat.name: EarlyRounds(threat.clients, dataset, plan.seed, plan.device)}
+        rounds = rounds_of([plan.threat], dataset, seed=plan.seed, device=plan.device)
         source = NetworkSource(dataset, plan.model, plan.weights, plan.seed, folder, plan.device, rounds)
         if plan.stage.unit == "epochs":
             # A folder of another race is refused before the training.
