@@ -17,6 +17,7 @@ from gradveil.client import FedAvg
 from gradveil.datasets import dataset_from_loader, images_from_loader
 from gradveil.errors import GradveilError
 from gradveil.federated.flower.setup import NO_TELEMETRY
+from gradveil.training.networks import NetworkSource
 from gradveil.types import Dataset, to_unit
 from lightning_script import QUIET
 
@@ -151,6 +152,28 @@ def test_images_with_several_labels_are_ranked_among_those_with_the_same(fashion
         gv.federate(gv.FederatedPlan(data.name, "lenet"), data, tmp_path / "federated")
     with pytest.raises(GradveilError, match="a score here"):
         gv.Scorer(model, model, data.test)
+
+
+def test_a_network_trained_on_other_labels_is_another(fashion: Dataset, tmp_path: Path) -> None:
+    """Also where the images fall into the same groups."""
+    images = fashion.train.take(range(40))
+    groups = replace(images, labels=torch.arange(40) % 2, classes=("a", "b"), targets=torch.tensor([[1.0, 0], [0, 1]]))
+    swapped = replace(groups, targets=torch.tensor([[0.0, 1], [1, 0]]))
+    model = gv.with_loss(nn.Sequential(nn.Flatten(), nn.Linear(784, 2)), "bce")
+    found = [
+        NetworkSource(Dataset("mine", one, one), model, folder=tmp_path).at(gv.Stage("steps", 3)).module.state_dict()
+        for one in (groups, swapped, groups)
+    ]
+    assert torch.equal(found[0]["1.weight"], found[2]["1.weight"])
+    assert not torch.equal(found[0]["1.weight"], found[1]["1.weight"])
+
+
+def test_without_others_of_its_class_it_is_not_said_that_nothing_leaks(fashion: Dataset, tmp_path: Path) -> None:
+    images = to_unit(fashion.train.images[:4])
+    loader = DataLoader(TensorDataset(images, torch.arange(4)), batch_size=4)
+    study = gv.audit_model(own_net(), loader, tmp_path, public=loader, attacks=[ClosedForm()], images=4)
+    assert min(one.published_psnr for one in study.run.records if one.scenario.defense == "none") > 40
+    assert study.headline.startswith("Without a defense it cannot be told whether images leak.")
 
 
 def test_a_model_object_is_audited_under_threats(fashion: Dataset, tmp_path: Path) -> None:

@@ -822,6 +822,8 @@ def test_commands_that_apply_an_answer_train_as_it_was_attacked(
         assert plan.defense == str(candidate.defense)
         assert plan.participants >= clients.summed
         assert clients.participants in (None, plan.participants)
+        if threat.rounds:  # as they were rehearsed
+            assert (plan.lr, plan.momentum, plan.weight_decay) == (clients.rate, 0, 0)
         if not needs_poisson(candidate.defense):
             assert (curiosity.sums if curiosity else (1,)) == (clients.summed,)
 
