@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import gradveil as gv
 from gradveil.attacks import ClosedForm
+from gradveil.auditing.matrix import spread_indices
 from gradveil.client import FedAvg
 from gradveil.datasets import dataset_from_loader, images_from_loader
 from gradveil.errors import GradveilError
@@ -166,6 +167,14 @@ def test_a_network_trained_on_other_labels_is_another(fashion: Dataset, tmp_path
     ]
     assert torch.equal(found[0]["1.weight"], found[2]["1.weight"])
     assert not torch.equal(found[0]["1.weight"], found[1]["1.weight"])
+
+
+def test_of_several_labels_the_commonest_come_first_and_those_of_one_image_last(fashion: Dataset) -> None:
+    images = fashion.train.take(range(9))
+    labels, targets = torch.tensor([0, 1, 1, 1, 1, 1, 2, 2, 2]), torch.tensor([[1.0, 1], [1, 0], [0, 1]])
+    several = replace(images, labels=labels, classes=("both", "first", "second"), targets=targets)
+    order = [int(labels[one]) for one in spread_indices(several, 9, seed=0)]
+    assert order == [1, 2, 1, 2, 1, 2, 1, 1, 0]
 
 
 def test_without_others_of_its_class_it_is_not_said_that_nothing_leaks(fashion: Dataset, tmp_path: Path) -> None:
