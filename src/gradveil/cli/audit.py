@@ -58,7 +58,8 @@ def audit(
         str | None,
         Option(
             "--threat",
-            help="With commas: worst-case, fedsgd:images=32, fedavg, aggregate, trained, TOML files, folders of federate or of rounds.",
+            help="With commas: worst-case, fedsgd:images=32, fedavg, aggregate, trained, TOML files, folders of federate or of "
+            "recorded rounds.",
         ),
     ] = None,
     iterations: IterationsOption = None,
